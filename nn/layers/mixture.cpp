@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
@@ -52,17 +53,16 @@ Tensor MixtureOfExperts::auxiliary_loss() const {
     return auxiliary_;
 }
 
-Tensor MixtureOfExperts::forward(const Tensor& input) {
-    const std::int64_t width = router.weight.size(1), number = options_.experts;
-    if (input.dim() == 0 || input.size(-1) != width)
-        throw ShapeError(
-            str("MixtureOfExperts: x must be [..., ", width, "]: x is ", input.shape()));
+Mixture mix_experts(const Tensor& input, const Tensor& logits, const MixtureOptions& options,
+                    const std::function<Tensor(const Tensor& rows,
+                                               const std::vector<std::int64_t>& counts)>& compute) {
+    const std::int64_t width = input.size(-1), number = options.experts;
+    Mixture result;
     const Tensor x = input.reshape({-1, width});
-    const std::int64_t tokens = x.size(0), top_k = options_.top_k;
-    const Tensor logits = router(x);
+    const std::int64_t tokens = x.size(0), top_k = options.top_k;
     const Tensor probabilities = softmax(logits.to(logits.dtype() == f64 ? f64 : f32));
     const auto [values, ids] = topk(probabilities, top_k);
-    const Tensor gates = options_.normalizes ? values / sum(values, {-1}, true) : values;
+    const Tensor gates = options.normalizes ? values / sum(values, {-1}, true) : values;
 
     // Choice c * tokens + t is choice c of token t. `order` has the choices ordered by expert.
     Tensor order, chosen;
@@ -74,37 +74,50 @@ Tensor MixtureOfExperts::forward(const Tensor& input) {
     }
     const Tensor share = chosen.to(probabilities.dtype()) /
                          static_cast<double>(std::max<std::int64_t>(1, tokens * top_k));
-    auxiliary_ = sum(share * mean(probabilities, {0})) * static_cast<double>(number);
+    result.auxiliary_loss = sum(share * mean(probabilities, {0})) * static_cast<double>(number);
 
     const std::vector<double> choices = chosen.to_vector();
     std::int64_t capacity = tokens * top_k;
-    if (options_.capacity_factor)
+    if (options.capacity_factor)
         capacity = static_cast<std::int64_t>(
-            std::ceil(*options_.capacity_factor * static_cast<double>(capacity) /
+            std::ceil(*options.capacity_factor * static_cast<double>(capacity) /
                       static_cast<double>(number)));
     std::vector<Tensor> kept;
-    counts_.clear();
     std::int64_t begin = 0;
     for (const double count : choices) {
         const auto all = static_cast<std::int64_t>(count);
-        counts_.push_back(std::min(all, capacity));
-        kept.push_back(order.narrow(0, begin, counts_.back()));
+        result.counts.push_back(std::min(all, capacity));
+        kept.push_back(order.narrow(0, begin, result.counts.back()));
         begin += all;
     }
     const Tensor choice = cat(kept, 0);
-    dropped_ = begin - choice.size(0);
+    result.dropped = begin - choice.size(0);
     const Tensor numbers = arange(tokens, {.dtype = i64, .device = x.device()});
     const Tensor token_of = expand(numbers.unsqueeze(0), {top_k, tokens}).reshape({-1});
     const Tensor token = index_select(token_of, 0, choice);
 
     const Tensor rows = index_select(x, 0, token);
-    const Tensor outputs =
-        policy ? policy->compute(*this, rows, counts_) : compute(experts, rows, counts_);
+    const Tensor outputs = compute(rows, result.counts);
     const Tensor weights = index_select(gates.t().reshape({-1}), 0, choice).unsqueeze(-1);
     const Tensor weighted = (outputs.to(weights.dtype()) * weights).to(outputs.dtype());
     const Tensor none = zeros({tokens, width}, {.dtype = weighted.dtype(), .device = x.device()});
-    return scatter_add(none, 0, expand(token.unsqueeze(-1), weighted.shape()), weighted)
-        .reshape(input.shape());
+    result.output = scatter_add(none, 0, expand(token.unsqueeze(-1), weighted.shape()), weighted)
+                        .reshape(input.shape());
+    return result;
+}
+
+Tensor MixtureOfExperts::forward(const Tensor& x) {
+    const std::int64_t width = router.weight.size(1);
+    if (x.dim() == 0 || x.size(-1) != width)
+        throw ShapeError(str("MixtureOfExperts: x must be [..., ", width, "]: x is ", x.shape()));
+    Mixture mixture = mix_experts(
+        x, router(x.reshape({-1, width})), options_,
+        [this](const Tensor& rows, const std::vector<std::int64_t>& counts) {
+            return policy ? policy->compute(*this, rows, counts) : compute(experts, rows, counts);
+        });
+    auxiliary_ = mixture.auxiliary_loss;
+    counts_ = std::move(mixture.counts), dropped_ = mixture.dropped;
+    return mixture.output;
 }
 
 Tensor MixtureOfExperts::compute(const ExpertWeights& weights, const Tensor& rows,

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,6 +32,21 @@ struct MixtureOptions {
     bool normalizes = true;
     Activation activation = Activation::silu;
 };
+
+// The result of mix_experts().
+struct Mixture {
+    Tensor output;                     // x's shape
+    Tensor auxiliary_loss;             // MixtureOfExperts::auxiliary_loss()
+    std::vector<std::int64_t> counts;  // the number of tokens of each expert, without dropped ones
+    std::int64_t dropped = 0;          // the number of dropped choices
+};
+// Sends each token of x [..., width] to its experts, which `logits` [tokens, experts] of a router
+// select, and returns the sums of their outputs, weighted by the probabilities of the router.
+// compute(rows, counts) must return the outputs [M, width] of the experts for rows [M, width] that
+// are ordered by expert; expert e has counts[e] of them. The host waits for the logits.
+Mixture mix_experts(const Tensor& x, const Tensor& logits, const MixtureOptions& options,
+                    const std::function<Tensor(const Tensor& rows,
+                                               const std::vector<std::int64_t>& counts)>& compute);
 
 // The weights of experts: stacks of matrices, which ranks may divide along the first dimension.
 struct ExpertWeights {
