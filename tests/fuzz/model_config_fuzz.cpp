@@ -4,6 +4,9 @@
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
+#include "nn/models/text/mixtral.h"
+#include "nn/models/text/t5.h"
+#include "nn/models/vision/vit.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace axle::tests {
@@ -24,6 +27,9 @@ void fuzz(Bytes input) {
     check<nn::GptConfig>(text);
     check<nn::BertConfig>(text);
     check<nn::LlamaConfig>(text);
+    check<nn::MixtralConfig>(text);
+    check<nn::T5Config>(text);
+    check<nn::ViTConfig>(text);
 }
 
 }  // namespace axle::tests
