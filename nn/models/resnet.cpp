@@ -84,5 +84,7 @@ void ResNet::visit(Visitor& v) {
 ResNetConfig resnet18() { return {.layers = {2, 2, 2, 2}}; }
 ResNetConfig resnet34() { return {.layers = {3, 4, 6, 3}}; }
 ResNetConfig resnet50() { return {.layers = {3, 4, 6, 3}, .bottleneck = true}; }
+ResNetConfig resnet101() { return {.layers = {3, 4, 23, 3}, .bottleneck = true}; }
+ResNetConfig resnet152() { return {.layers = {3, 8, 36, 3}, .bottleneck = true}; }
 
 }  // namespace axle::nn

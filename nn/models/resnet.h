@@ -1,6 +1,6 @@
-// ResNet-18, -34 and -50 with torchvision's parameter names, so that weights can be exchanged in
-// both directions (He et al., arXiv:1512.03385). As in torchvision, the stride of a bottleneck
-// block is in its 3 x 3 convolution.
+// ResNet-18, -34, -50, -101 and -152 with torchvision's parameter names, so that weights can be
+// exchanged in both directions (He et al., arXiv:1512.03385). As in torchvision, the stride of a
+// bottleneck block is in its 3 x 3 convolution.
 #pragma once
 
 #include <array>
@@ -61,5 +61,7 @@ struct ResNet : Model<ResNet> {
 ResNetConfig resnet18();
 ResNetConfig resnet34();
 ResNetConfig resnet50();
+ResNetConfig resnet101();
+ResNetConfig resnet152();
 
 }  // namespace axle::nn

@@ -6,6 +6,7 @@
 #include "core/files/file.h"
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
+#include "nn/init.h"
 #include "nn/models/lenet.h"
 #include "nn/models/resnet.h"
 #include "optim/sgd.h"
@@ -135,6 +136,9 @@ TEST(ResNet, HasThePublishedNumberOfParameters) {
     EXPECT_EQ(nn::ResNet(nn::resnet18()).num_parameters(), 11689512);
     EXPECT_EQ(nn::ResNet(nn::resnet34()).num_parameters(), 21797672);
     EXPECT_EQ(nn::ResNet(nn::resnet50()).num_parameters(), 25557032);
+    const nn::init::EmptyWeights without_memory;
+    EXPECT_EQ(nn::ResNet(nn::resnet101()).num_parameters(), 44549160);
+    EXPECT_EQ(nn::ResNet(nn::resnet152()).num_parameters(), 60192808);
 }
 
 TEST(ResNet18, TrainsLikeTorchvisionInF64) {
