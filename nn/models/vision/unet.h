@@ -1,0 +1,143 @@
+// UNet: a denoising network for diffusion models (Ho et al., arXiv:2006.11239): residual blocks
+// with a time embedding, attention, and down and up sampling. Parameter names match UNet2DModel of
+// diffusers, so that weights can be exchanged in both directions. In this file, N is the number of
+// images, C a number of channels, and E = 4 * block_out_channels[0] the width of the time
+// embedding.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "nn/layers/container.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
+
+namespace axle::nn {
+
+struct UNetConfig {
+    std::int64_t in_channels = 3;
+    std::int64_t out_channels = 3;
+    // The channels of each resolution; each one except the first has half the height and width of
+    // the one before.
+    std::vector<std::int64_t> block_out_channels = {224, 448, 672, 896};
+    // Whether the blocks of each resolution have attention. diffusers names the types of blocks
+    // instead: AttnDownBlock2D and AttnUpBlock2D have it, DownBlock2D and UpBlock2D do not.
+    std::vector<bool> attention = {false, true, true, true};
+    std::int64_t layers_per_block = 2;  // residual blocks on the way down; one more on the way up
+    // The size of attention heads, or nullopt for one head with all channels.
+    std::optional<std::int64_t> attention_head_dim = 8;
+    std::int64_t norm_num_groups = 32;
+    double norm_eps = 1e-5;
+    double dropout = 0;
+    // The order of cosines and sines in the time embedding, and the shift of its frequencies.
+    bool flip_sin_to_cos = true;
+    double freq_shift = 0;
+    std::optional<std::int64_t> num_class_embeds = {};  // the number of classes, if any
+};
+
+// Returns the sinusoidal embedding [N, size] of times [N] in the given dtype. Element i of the size
+// / 2 cosines and sines has the frequency 10000^(-i / (size / 2 - freq_shift)). Throws ShapeError
+// unless times are [N], and ValueError unless size is positive and even, and size / 2 differs from
+// freq_shift.
+Tensor timestep_embedding(const Tensor& times, std::int64_t size, bool flip_sin_to_cos = true,
+                          double freq_shift = 0, DType dtype = f32);
+
+struct UNetResnet : Model<UNetResnet> {
+    UNetResnet(const UNetConfig& config, std::int64_t in, std::int64_t out);
+    // Maps x [N, in, H, W] and the time embedding [N, E] to [N, out, H, W].
+    Tensor forward(const Tensor& x, const Tensor& time);
+    void visit(Visitor& v) override;
+
+    GroupNorm norm1;
+    Conv2d conv1;
+    Linear time_emb_proj;
+    GroupNorm norm2;
+    Dropout dropout;
+    Conv2d conv2;
+    std::optional<Conv2d> conv_shortcut;  // only if the numbers of channels differ
+};
+
+// Self-attention of the pixels of an image, added to its input.
+struct UNetAttention : Model<UNetAttention> {
+    UNetAttention(const UNetConfig& config, std::int64_t channels);
+    Tensor forward(const Tensor& x);  // maps [N, channels, H, W] to the same shape
+    void visit(Visitor& v) override {
+        v("group_norm", group_norm), v("to_q", to_q), v("to_k", to_k), v("to_v", to_v);
+        v("to_out.0", to_out);
+    }
+
+    GroupNorm group_norm;
+    Linear to_q, to_k, to_v, to_out;
+    std::int64_t head_size;
+};
+
+struct UNetDownBlock : Model<UNetDownBlock> {
+    UNetDownBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, bool attention,
+                  bool is_last);
+    // Returns the outputs of all residual blocks and of the down sampling. The last one is the
+    // output of the block.
+    std::vector<Tensor> forward(Tensor x, const Tensor& time);
+    void visit(Visitor& v) override;
+
+    ModuleList<UNetResnet> resnets;
+    ModuleList<UNetAttention> attentions;  // one for each residual block, or empty
+    std::optional<Conv2d> downsampler;     // absent in the last block
+};
+
+struct UNetMidBlock : Model<UNetMidBlock> {
+    explicit UNetMidBlock(const UNetConfig& config);
+    Tensor forward(const Tensor& x, const Tensor& time);
+    void visit(Visitor& v) override {
+        v("resnets.0", first), v("attentions.0", attention), v("resnets.1", second);
+    }
+
+    UNetResnet first;
+    UNetAttention attention;
+    UNetResnet second;
+};
+
+struct UNetUpBlock : Model<UNetUpBlock> {
+    // `in` is the number of channels of the block below, and `skip` that of the next block.
+    UNetUpBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t skip,
+                bool attention, bool is_last);
+    // `skips` are the outputs of the way down that have not been used, of which the residual blocks
+    // take the last ones.
+    Tensor forward(Tensor x, const Tensor& time, const std::vector<Tensor>& skips);
+    void visit(Visitor& v) override;
+
+    ModuleList<UNetResnet> resnets;
+    ModuleList<UNetAttention> attentions;
+    std::optional<Conv2d> upsampler;  // absent in the last block
+};
+
+struct UNet : Model<UNet> {
+    // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
+    // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides those
+    // with attention, and `attention` has one element for each resolution.
+    explicit UNet(const UNetConfig& config);
+
+    // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at
+    // the times [N] or [1] (integers or floating). H and W are multiples of 2^(resolutions - 1). If
+    // the model has classes, `classes` [N] are their indices (i64). Throws ShapeError for other
+    // shapes, and ValueError if only one of the model and the call has classes.
+    Tensor forward(const Tensor& x, const Tensor& times, const Tensor& classes = {});
+    void visit(Visitor& v) override;
+    std::vector<std::string> no_split_modules() const override {
+        return {"UNetDownBlock", "UNetMidBlock", "UNetUpBlock"};
+    }
+
+    UNetConfig config;
+    Conv2d conv_in;
+    Linear time_linear_1, time_linear_2;  // time_embedding.linear_1 and linear_2
+    std::optional<Embedding> class_embedding;
+    ModuleList<UNetDownBlock> down_blocks;
+    UNetMidBlock mid_block;
+    ModuleList<UNetUpBlock> up_blocks;
+    GroupNorm conv_norm_out;
+    Conv2d conv_out;
+};
+
+}  // namespace axle::nn
