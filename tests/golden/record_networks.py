@@ -290,6 +290,94 @@ def t5_gated(name):
     t5(name, untied=True, feed_forward_proj="gated-gelu")
 
 
+# --- networks of convolutions
+
+
+@model
+def unet(name):
+    import diffusers
+
+    def make(dtype):
+        return fill(diffusers.UNet2DModel(
+            sample_size=8, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(8, 16),
+            down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+            attention_head_dim=4, norm_num_groups=4, num_class_embeds=5).to(dtype))
+
+    def noise(batch, dtype):
+        return (uniform((4, 3, 8, 8), f"noise{batch}") * 3).to(dtype)
+
+    def out(m, batch, dtype):
+        # Diffusion: a part of the signal is noise, which depends on the time, and the model predicts the noise.
+        times = integers((4,), f"times{batch}", 1000)
+        signal = ((1000 - times) / 1000).to(dtype)[:, None, None, None]
+        noisy = signal.sqrt() * images(8, batch, dtype) + (1 - signal).sqrt() * noise(batch, dtype)
+        return m(noisy, times, integers((4,), f"classes{batch}", 5)).sample
+
+    record(name, make, out, lambda y, batch, dtype: F.mse_loss(y, noise(batch, dtype)), adamw(1e-3))
+
+
+@model
+def vgg(name):
+    import torchvision
+
+    def make():
+        features = torchvision.models.vgg.make_layers([8, "M", 12, 12, "M"])
+        return small_vgg(torchvision.models.VGG(features, num_classes=10, dropout=0))
+    classifier(name, make, 8, sgd(1e-2))
+
+
+@model
+def vgg_bn(name):
+    import torchvision
+
+    def make():
+        features = torchvision.models.vgg.make_layers([8, "M", 12, 12, "M"], batch_norm=True)
+        return small_vgg(torchvision.models.VGG(features, num_classes=10, dropout=0))
+    classifier(name, make, 8, sgd(1e-2))
+
+
+def small_vgg(m):
+    m.classifier[0] = torch.nn.Linear(12 * 7 * 7, 20)
+    m.classifier[3] = torch.nn.Linear(20, 20)
+    m.classifier[6] = torch.nn.Linear(20, 10)
+    return m
+
+
+@model
+def mobilenet(name):
+    from functools import partial
+    from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
+    block = partial(InvertedResidualConfig, width_mult=1.0)
+    classifier(name, lambda: MobileNetV3([
+        block(8, 3, 8, 8, True, "RE", 2, 1),
+        block(8, 3, 24, 16, False, "RE", 2, 1),
+        block(16, 5, 32, 16, True, "HS", 1, 1),
+    ], 20, num_classes=10, dropout=0), 32, sgd(1e-3))
+
+
+@model
+def efficientnet(name):
+    from torchvision.models.efficientnet import EfficientNet, MBConvConfig
+    classifier(name, lambda: EfficientNet([
+        MBConvConfig(1, 3, 1, 8, 8, 1),
+        MBConvConfig(4, 3, 2, 8, 16, 2),
+        MBConvConfig(4, 5, 2, 16, 16, 2),
+    ], dropout=0, stochastic_depth_prob=0, num_classes=10), 32, sgd(1e-3))
+
+
+@model
+def torchvision_states(name):
+    """Records only names and shapes of models of full size."""
+    import torchvision
+    names = ["resnet101", "resnet152", "vgg11", "vgg16_bn", "vgg19", "mobilenet_v3_small", "mobilenet_v3_large",
+             "efficientnet_b0"]
+    with torch.device("meta"):
+        states = {n: [[k, list(t.shape)] for k, t in getattr(torchvision.models, n)().state_dict().items()]
+                  for n in names}
+    text = json.dumps(states, separators=(",", ":")) + "\n"
+    (HERE / "networks" / f"{name}.json").write_text(text)
+
+
 def main():
     for name in sys.argv[1:] or MODELS:
         MODELS[name]()

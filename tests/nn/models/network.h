@@ -1,6 +1,7 @@
 // Comparisons of models with tests/golden/networks/, which tests/golden/record_networks.py wrote.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -11,7 +12,7 @@
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/tree/tree.h"
-#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "nn/module.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
@@ -86,16 +87,21 @@ inline MakeOptimizer sgd(double lr) {
     };
 }
 
-// Expects that a state has the names and shapes of the recorded model.
-inline void expect_recorded_state(const std::string& network, const nn::StateDict& state) {
+// Expects that a state has the recorded names and shapes.
+inline void expect_state(const Tree& recorded, const nn::StateDict& state) {
     using Entry = std::pair<std::string, std::vector<double>>;
     std::vector<Entry> own, theirs;
     for (const auto& [name, tensor] : state)
         own.emplace_back(name, std::vector<double>(tensor.shape().begin(), tensor.shape().end()));
-    const Tree recorded = recorded_network(network);
-    for (const Tree& entry : recorded["state"].elements())
+    for (const Tree& entry : recorded.elements())
         theirs.emplace_back(entry[0].string(), numbers(entry[1]));
-    EXPECT_THAT(own, testing::UnorderedElementsAreArray(theirs)) << network;
+    std::ranges::sort(own), std::ranges::sort(theirs);
+    EXPECT_EQ(own, theirs);
+}
+inline void expect_recorded_state(const std::string& network, const nn::StateDict& state) {
+    SCOPED_TRACE(network);
+    const Tree recorded = recorded_network(network);
+    expect_state(recorded["state"], state);
 }
 
 // Trains a model from the recorded initial weights and compares its first output, the norm of all
