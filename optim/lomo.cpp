@@ -198,7 +198,8 @@ std::vector<NamedOption> AdaLomo::options(std::size_t group) {
 
 std::span<const char* const> AdaLomo::buffer_names() const { return kAdaLomoBuffers; }
 
-std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t buffer) const {
+std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t,
+                                           std::size_t buffer) const {
     const bool is_matrix = param.dim() > 1;
     if (is_matrix == (buffer == 2)) return std::nullopt;
     Shape shape = param.shape();

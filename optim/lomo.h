@@ -150,8 +150,9 @@ class AdaLomo : public FusedOptimizer {
     const char* name() const override { return "AdaLomo"; }
     std::vector<NamedOption> options(std::size_t group) override;
     std::span<const char* const> buffer_names() const override;
-    bool needs_buffer(std::size_t, std::size_t) const override { return true; }
-    std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
+    bool needs_buffer(std::size_t, std::size_t buffer) const override { return buffer < 3; }
+    std::optional<Shape> buffer_shape(const Tensor& param, std::size_t,
+                                      std::size_t buffer) const override;
     // These two are empty, because apply() computes the update with tensor ops.
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}

@@ -1,6 +1,8 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
@@ -45,8 +47,15 @@ Optimizer::Optimizer(Optimizer&& other) : Optimizer() {  // NOLINT(*-noexcept-mo
 
 bool Optimizer::step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
 
-std::optional<Shape> Optimizer::buffer_shape(const Tensor& param, std::size_t) const {
+std::optional<Shape> Optimizer::buffer_shape(const Tensor& param, std::size_t, std::size_t) const {
     return param.shape();
+}
+
+DType Optimizer::buffer_dtype(const Tensor& param, std::size_t) const { return state_dtype(param); }
+
+void Optimizer::fill_buffer(Tensor& buffer, const Tensor&, std::size_t group,
+                            std::size_t index) const {
+    if (const double value = initial_value(group, index); value != 0) buffer.fill_(value);
 }
 
 void Optimizer::set_hooks(std::shared_ptr<OptimizerHooks> hooks) {
@@ -241,12 +250,14 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
 }
 
 bool Optimizer::needs_state(std::size_t group) const {
-    return needs_buffer(group, 0) || needs_buffer(group, 1) || needs_buffer(group, 2);
+    for (std::size_t b = 0; b < std::tuple_size_v<decltype(ParamState::buffers)>; ++b)
+        if (needs_buffer(group, b)) return true;
+    return false;
 }
 
 void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t group) {
     const ParamState& state = prepare_state(param, group);
-    for (std::size_t b = 0; b < state.buffers.size(); ++b)
+    for (std::size_t b = 0; b < std::size(slot.state); ++b)
         if (needs_buffer(group, b) && state.buffers[b].defined())
             slot.state[b] = state.buffers[b].raw_data();
     slot.step = static_cast<float*>(state.step.raw_data());
@@ -294,18 +305,18 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
 // Creates the missing parts of a state, and converts the existing parts to the current device of
 // the parameter and to state_dtype().
 void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
-    const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
     for (std::size_t b = 0; b < state.buffers.size(); ++b) {
         if (!needs_buffer(group, b)) continue;
         const std::optional<Shape> shape =
-            is_number(b) ? std::optional(Shape()) : buffer_shape(param, b);
+            is_number(b) ? std::optional(Shape()) : buffer_shape(param, group, b);
         if (!shape) continue;
+        const TensorOptions like = {.dtype = buffer_dtype(param, b), .device = param.device()};
         Tensor& buffer = state.buffers[b];
         if (!buffer.defined()) {
             buffer = is_number(b) ? zeros({}, like) : new_buffer(*shape, like.dtype, like.device);
-            if (const double value = initial_value(group, b); value != 0) buffer.fill_(value);
+            fill_buffer(buffer, param, group, b);
         }
         if (buffer.numel() != numel(*shape))
             throw ShapeError(str(name(), ": ", buffer_names()[b], " must be ", *shape,
@@ -324,18 +335,23 @@ Tensor Optimizer::new_buffer(const Shape& shape, DType dtype, Device device) con
     return zeros(shape, {.dtype = dtype, .device = device});
 }
 
-void Optimizer::finish_slots() {
+const std::vector<Tensor>& Optimizer::copy_back() {
     // kernels::copy is used instead of Tensor::copy_, which allocates memory and could therefore
     // throw after the update.
     for (auto& [param, values] : private_->dense_copies)
         launch(param.device(),
                [&](auto& on) { kernels::copy(on, std::as_const(values).view(), param.view()); });
+    private_->dense_copies.clear();
+    return private_->updated;
+}
+
+void Optimizer::finish_slots() {
+    copy_back();
     for (const Tensor& param : private_->updated) {
         param.impl()->storage->bump_version();
         if (autograd::is_sharded(param))
             autograd::local_part(param).impl()->storage->bump_version();
     }
-    private_->dense_copies.clear();
     private_->dense_grads.clear();
 }
 

@@ -50,6 +50,7 @@ struct OptimizerHooks {
 // An option of a group, with its name in state dicts of PyTorch.
 struct NamedOption {
     using PartialPair = std::pair<std::optional<double>, double>;  // nullopt: None in PyTorch
+    using Number = std::optional<double>;
     using Text = std::optional<std::string>;
 
     template <class T>
@@ -57,7 +58,7 @@ struct NamedOption {
 
     const char* name;
     std::variant<double*, bool*, std::int64_t*, std::array<double, 2>*, std::array<double, 3>*,
-                 PartialPair*, Text*>
+                 PartialPair*, Text*, Number*>
         value;
 };
 
@@ -89,10 +90,10 @@ struct GroupRef {
 };
 
 // The state of a parameter, created by its first step or by load_state_dict(). Buffers are f64 if
-// the parameter is f64, otherwise f32.
+// the parameter is f64, otherwise f32, but for the 8-bit buffers of AdamW8bit.
 struct ParamState {
     Tensor step;  // number of updates, a 0-d f32 tensor
-    std::array<Tensor, 3> buffers;
+    std::array<Tensor, 5> buffers;
 };
 
 // The argument of GroupTable::upload_to: the data that it copies to the GPU.
@@ -202,7 +203,7 @@ class Optimizer {
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
     // Returns the names of the buffers in ParamState.
     virtual std::span<const char* const> buffer_names() const = 0;
-    // Returns whether the parameters of a group need a buffer. `buffer` is less than 3; there can
+    // Returns whether the parameters of a group need a buffer. `buffer` is less than 5; there can
     // be fewer names.
     virtual bool needs_buffer(std::size_t group, std::size_t buffer) const = 0;
     // Returns whether a buffer is one number, a 0-d tensor. If a parameter is sharded, all ranks
@@ -210,12 +211,17 @@ class Optimizer {
     virtual bool is_number(std::size_t) const { return false; }
     // Returns the value of all elements of a new buffer.
     virtual double initial_value(std::size_t, std::size_t) const { return 0; }
+    // Sets the elements of a new buffer, which are 0, to their first values.
+    virtual void fill_buffer(Tensor& buffer, const Tensor& param, std::size_t group,
+                             std::size_t index) const;
     // Returns whether "step" is always saved. If false, a saved state without "step" belongs to a
     // parameter that was updated at least once.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a buffer that is not a number, or nullopt if the parameter does not have
     // this buffer.
-    virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
+    virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t group,
+                                              std::size_t index) const;
+    virtual DType buffer_dtype(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
     // Implements step(closure), if the hooks allow a step. The closure runs with recording.
     virtual Tensor step_with_closure(const std::function<Tensor()>& closure);
@@ -240,6 +246,9 @@ class Optimizer {
     // the parameters with tensor ops. Drops the contiguous copies of strided parameters, so that
     // they are not copied back over the updated parameters.
     const std::vector<Tensor>& take_updated();
+    // Copies the updated contiguous copies of strided parameters back. Returns the parameters of
+    // the slots.
+    const std::vector<Tensor>& copy_back();
     // Returns the tensor of set_scalars(), which can be undefined.
     const Tensor& scalars() const { return scalars_; }
 
@@ -273,7 +282,7 @@ class Optimizer {
     Tree state_tree(const ParamState& state, bool with_step) const;
     void read_options(std::size_t index, const Tree& tree,
                       std::vector<std::function<void()>>& writes);
-    ParamState load_state(const Tensor& param, const Tree& tree) const;
+    ParamState load_state(const Tensor& param, std::size_t group, const Tree& tree) const;
 
     // The address of this object, which its schedulers share.
     std::shared_ptr<Optimizer*> address_;
@@ -322,6 +331,7 @@ class GroupTable {
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:
+    using OptionsOfGroup = Options;
     using Group = ParamGroup<Options>;
 
     std::vector<Group>& param_groups() {

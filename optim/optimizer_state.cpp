@@ -31,6 +31,7 @@ Tree to_tree(const NamedOption::PartialPair& value) {
     return Tree::list({value.first ? Tree(*value.first) : Tree(), value.second});
 }
 Tree to_tree(const NamedOption::Text& value) { return value ? Tree(*value) : Tree(); }
+Tree to_tree(const NamedOption::Number& value) { return value ? Tree(*value) : Tree(); }
 
 void from_tree(const Tree& tree, double& value) { value = tree.number(); }
 void from_tree(const Tree& tree, bool& value) { value = tree.boolean(); }
@@ -45,6 +46,9 @@ void from_tree(const Tree& tree, NamedOption::PartialPair& value) {
 }
 void from_tree(const Tree& tree, NamedOption::Text& value) {
     value = tree.is_null() ? std::nullopt : std::optional(tree.string());
+}
+void from_tree(const Tree& tree, NamedOption::Number& value) {
+    value = tree.is_null() ? std::nullopt : std::optional(tree.number());
 }
 
 // Returns a saved number, such as a step count, as a 0-d tensor. Files of older PyTorch versions
@@ -128,7 +132,7 @@ void Optimizer::load_state_dict(const Tree& tree) {
         for (std::size_t i = 0; i < params.size(); ++i) {
             const Tree* state = saved.find(std::to_string(ids[i].integer()));
             if (state && !state->empty() && !has_own_state())
-                states[params[i].impl().get()] = load_state(params[i], *state);
+                states[params[i].impl().get()] = load_state(params[i], g, *state);
         }
     }
     std::vector<std::function<void()>> writes;
@@ -166,14 +170,14 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
         });
 }
 
-ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
-    const DType dtype = autograd::local_part(param).dtype() == f64 ? f64 : f32;
+ParamState Optimizer::load_state(const Tensor& param, std::size_t group, const Tree& tree) const {
     const Device device = autograd::local_part(param).device();
     ParamState state;
     const bool has_step = saves_step() || tree.contains("step");
     state.step = number_tensor(name(), "step", has_step ? tree["step"] : Tree(1),
                                {.dtype = f32, .device = device});
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
+        const DType dtype = buffer_dtype(autograd::local_part(param), b);
         const Tree* saved = tree.find(buffer_names()[b]);
         if (saved && !saved->is_null() && is_number(b)) {
             state.buffers[b] = number_tensor(name(), buffer_names()[b], *saved,
@@ -181,7 +185,7 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
             continue;
         }
         // The state of a sharded parameter is given for all of its elements, or for its local part.
-        const std::optional<Shape> shape = buffer_shape(param, b);
+        const std::optional<Shape> shape = buffer_shape(param, group, b);
         if (!saved || saved->is_null() || !shape) continue;
         Tensor buffer = saved->tensor();
         const Tensor part = autograd::local_part(param);

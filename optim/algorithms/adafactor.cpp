@@ -59,7 +59,8 @@ void AdafactorOptions::check(const char* op) const {
 
 std::span<const char* const> Adafactor::buffer_names() const { return kAdafactorBuffers; }
 
-std::optional<Shape> Adafactor::buffer_shape(const Tensor& param, std::size_t buffer) const {
+std::optional<Shape> Adafactor::buffer_shape(const Tensor& param, std::size_t,
+                                             std::size_t buffer) const {
     const bool is_matrix = param.dim() > 1;
     if (is_matrix == (buffer == 2)) return std::nullopt;
     Shape shape = param.shape();

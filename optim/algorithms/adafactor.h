@@ -40,7 +40,8 @@ class Adafactor : public TensorOptimizer<AdafactorOptions> {
 
   protected:
     std::span<const char* const> buffer_names() const override;
-    std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
+    std::optional<Shape> buffer_shape(const Tensor& param, std::size_t,
+                                      std::size_t buffer) const override;
     void step_param(const Tensor& param, const ParamState& state, const TensorStep& step,
                     const Group& group) override;
 };
