@@ -20,6 +20,13 @@ void check_options(const LoaderOptions& options) {
     if (options.prefetch_factor < 1)
         throw ValueError(
             str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
+    if (!(options.timeout >= 0))
+        throw ValueError(str("DataLoader: timeout must not be negative: ", options.timeout));
+    if (options.num_workers == 0 && options.timeout > 0)
+        throw ValueError(
+            str("DataLoader: timeout needs num_workers above 0: timeout is ", options.timeout));
+    if (options.num_workers == 0 && options.persistent_workers.value_or(false))
+        throw ValueError("DataLoader: persistent_workers needs num_workers above 0");
     if (options.sampler && options.shuffle)
         throw ValueError(
             "DataLoader: shuffle cannot be combined with a sampler; shuffle the sampler's indices "
@@ -114,8 +121,12 @@ DataLoader::DataLoader(LoaderOptions&& options)
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
-    prefetcher_ =
-        make_owning<Prefetcher>(options.num_workers, capacity, std::move(options.worker_init_fn));
+    prefetcher_ = make_owning<Prefetcher>(
+        Prefetcher::Options{.workers = options.num_workers,
+                            .capacity = capacity,
+                            .init = std::move(options.worker_init_fn),
+                            .timeout = options.timeout,
+                            .persistent = options.persistent_workers.value_or(true)});
 }
 
 DataLoader::DataLoader(const Dataset& dataset, const LoaderOptions& options)

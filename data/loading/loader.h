@@ -76,11 +76,20 @@ struct LoaderOptions {
     // if there is no GPU.
     bool pin_memory = false;
     bool drop_last = false;
+    // The most seconds that the loop waits for the next batch of the workers; 0 means no limit.
+    // After that the loop throws Error, which a program can catch to end or to start the pass
+    // again. A thread cannot be killed, so the next pass and the destructor of the loader wait
+    // until the workers have returned from the dataset.
+    double timeout = 0;
     // Called once on each worker thread, with the number of the worker in [0, num_workers), before
     // the worker produces batches. An exception is rethrown in the loop. Not called if num_workers
     // is 0.
     std::function<void(int worker)> worker_init_fn = {};
     int prefetch_factor = 2;  // number of batches that each worker produces in advance
+    // Whether the worker threads continue after a pass. If false, each pass starts new threads,
+    // which call worker_init_fn again. If unset, threads continue, because this costs nothing;
+    // PyTorch's default, for processes, is false.
+    std::optional<bool> persistent_workers = {};
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
@@ -111,7 +120,7 @@ struct LoaderOptions {
 // increment throws UsageError. Exceptions of the dataset are rethrown in the loop as by
 // rethrow_from(): the number of the batch, and of the sample if it was read on its own, are added
 // to their text. The loader can be used again after an exception. Workers do not access the dataset
-// between passes. Not thread-safe. Only one pass can run at a time.
+// between passes, except after a timeout. Not thread-safe. Only one pass can run at a time.
 class DataLoader {
   public:
     class Iterator;

@@ -1,5 +1,7 @@
 #include "data/loading/prefetch.h"
 
+#include <algorithm>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -11,32 +13,37 @@
 
 namespace axle::data {
 
-Prefetcher::Prefetcher(int workers, std::size_t capacity, std::function<void(int)> init)
-    : workers_(workers), init_(std::move(init)), ring_(capacity) {}
+Prefetcher::Prefetcher(Options options) : options_(std::move(options)), ring_(options_.capacity) {}
 
-Prefetcher::~Prefetcher() {
+Prefetcher::~Prefetcher() { end_threads(); }
+
+void Prefetcher::end_threads() noexcept {
     {
         const std::lock_guard lock(mutex_);
         quit_ = true;
     }
     wake_workers_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    quit_ = false;
+    init_error_ = nullptr;
 }
 
 void Prefetcher::start_threads() {
-    threads_.reserve(static_cast<std::size_t>(workers_));
+    threads_.reserve(static_cast<std::size_t>(options_.workers));
     try {
-        while (static_cast<int>(threads_.size()) < workers_)
+        while (static_cast<int>(threads_.size()) < options_.workers)
             threads_.push_back(kernels::start_thread(
                 "axle loader",
                 [this, worker = static_cast<int>(threads_.size())] { work(worker); }));
     } catch (const std::system_error& e) {
-        throw Error(str("DataLoader: cannot start worker ", threads_.size() + 1, " of ", workers_,
-                        ": ", e.what()));
+        throw Error(str("DataLoader: cannot start worker ", threads_.size() + 1, " of ",
+                        options_.workers, ": ", e.what()));
     }
 }
 
 void Prefetcher::start(std::shared_ptr<BatchSource> source) {
+    if (timed_out_) settle();
     start_threads();
     {
         const std::lock_guard lock(mutex_);
@@ -47,12 +54,31 @@ void Prefetcher::start(std::shared_ptr<BatchSource> source) {
     wake_workers_.notify_all();
 }
 
+// Waits for the next batch, for the end of the pass or for an exception of init(). Returns false
+// after the timeout.
+bool Prefetcher::wait_for_batch(std::unique_lock<std::mutex>& lock) {
+    const auto ready = [&] {
+        return init_error_ || slot_of(taken_).ready || (drawn_all_ && taken_ == drawn_);
+    };
+    if (options_.timeout == 0) {
+        wake_loop_.wait(lock, ready);
+        return true;
+    }
+    // A longer wait could overflow the clock.
+    const std::chrono::duration<double> seconds(std::min(options_.timeout, 1e8));
+    return wake_loop_.wait_for(lock, seconds, ready);
+}
+
 std::optional<Batch> Prefetcher::next() {
     std::unique_lock lock(mutex_);
-    const auto at_end = [&] { return drawn_all_ && taken_ == drawn_; };
-    wake_loop_.wait(lock, [&] { return init_error_ || slot_of(taken_).ready || at_end(); });
+    if (!wait_for_batch(lock)) {
+        timed_out_ = true;
+        throw Error(str("DataLoader: timed out: no worker has finished batch ", taken_,
+                        " of this pass after ", options_.timeout,
+                        " seconds; see LoaderOptions::timeout"));
+    }
     if (init_error_) std::rethrow_exception(init_error_);
-    if (at_end()) return std::nullopt;
+    if (drawn_all_ && taken_ == drawn_) return std::nullopt;
     Slot slot = std::exchange(slot_of(taken_), Slot());
     ++taken_;
     lock.unlock();
@@ -62,20 +88,32 @@ std::optional<Batch> Prefetcher::next() {
 }
 
 void Prefetcher::stop() noexcept {
-    std::unique_lock lock(mutex_);
-    drawn_all_ = true;
-    wake_loop_.wait(lock, [&] { return busy_ == 0; });
-    for (Slot& slot : ring_) slot = Slot();
-    source_ = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        drawn_all_ = true;
+        if (timed_out_) return;
+    }
+    settle();
 }
 
-// Calls init_. If it throws, stores the exception for next() and returns false.
+void Prefetcher::settle() noexcept {
+    {
+        std::unique_lock lock(mutex_);
+        wake_loop_.wait(lock, [&] { return busy_ == 0; });
+        for (Slot& slot : ring_) slot = Slot();
+        source_ = nullptr;
+        timed_out_ = false;
+    }
+    if (!options_.persistent) end_threads();
+}
+
+// Calls init(). If it throws, stores the exception for next() and returns false.
 bool Prefetcher::initialize(int worker) {
-    if (!init_) return true;
+    if (!options_.init) return true;
     std::exception_ptr error;
     try {
         try {
-            init_(worker);
+            options_.init(worker);
         } catch (...) {
             rethrow_from(str("DataLoader: worker_init_fn: worker ", worker));
         }

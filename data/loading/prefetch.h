@@ -35,28 +35,34 @@ class BatchSource {
     virtual Batch make(BatchDraft draft) const = 0;
 };
 
-// A pool of worker threads. The first pass starts the threads; the destructor waits until they end.
-// Only the thread of the loop may call the public functions.
+// A pool of worker threads. The first pass starts the threads. They end in the destructor, or, if
+// they are not persistent, at the end of each pass. Only the thread of the loop may call the public
+// functions.
 //
 // Each worker repeatedly draws a draft, makes the batch and stores it in a slot of a ring buffer,
 // which limits the number of batches in memory. next() reads the slots in order, so the sequence of
 // batches does not depend on the number or speed of the workers.
 class Prefetcher {
   public:
-    // `capacity` is the maximum number of batches that are ready or being made.
-    // `init`, which can be empty, is called on each thread with the number of the worker.
-    Prefetcher(int workers, std::size_t capacity, std::function<void(int)> init = {});
+    struct Options {
+        int workers = 1;
+        std::size_t capacity = 1;  // the maximum number of batches that are ready or being made
+        std::function<void(int)> init = {};  // called on each thread with the number of the worker
+        double timeout = 0;  // the most seconds that next() waits for a batch; 0: no limit
+        bool persistent = true;
+    };
+    explicit Prefetcher(Options options);
     ~Prefetcher();
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Starts a pass. stop() must have been called after the previous pass. Throws Error if a thread
-    // cannot be started.
+    // Starts a pass. stop() must have been called after the previous pass. Waits for the workers if
+    // the previous pass timed out. Throws Error if a thread cannot be started.
     void start(std::shared_ptr<BatchSource> source);
     // Waits for the next batch and returns it, or returns nullopt after the last one. Rethrows an
-    // exception of init(), or of drawing or making the batch.
+    // exception of init(), or of drawing or making the batch. Throws Error after the timeout.
     std::optional<Batch> next();
-    // Ends the pass and waits until no worker uses the source.
+    // Ends the pass and waits until no worker uses the source. After a timeout, does not wait.
     void stop() noexcept;
 
   private:
@@ -67,6 +73,9 @@ class Prefetcher {
     };
 
     void start_threads();
+    void end_threads() noexcept;
+    void settle() noexcept;  // waits until no worker uses the source, and removes it
+    bool wait_for_batch(std::unique_lock<std::mutex>& lock);
     void work(int worker);
     bool initialize(int worker);
     // The caller of draw() and make() must hold the lock. Both functions release the lock while
@@ -81,8 +90,7 @@ class Prefetcher {
                drawn_ - taken_ < static_cast<std::int64_t>(ring_.size());
     }
 
-    const int workers_;
-    const std::function<void(int)> init_;
+    const Options options_;
     std::vector<std::thread> threads_;
 
     std::mutex mutex_;  // guards the members below
@@ -95,6 +103,7 @@ class Prefetcher {
     bool drawing_ = false;  // whether a worker is in draw()
     int busy_ = 0;          // number of workers that use the source
     bool quit_ = false;
+    bool timed_out_ = false;  // whether a worker may still use the source of the previous pass
     std::exception_ptr init_error_;
 };
 

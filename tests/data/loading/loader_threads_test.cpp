@@ -1,6 +1,9 @@
 // Tests worker threads, and several loaders together, mainly for the thread sanitizer.
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <future>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include "core/ops.h"
 #include "data/loading/loader.h"
+#include "tests/close.h"
 #include "tests/data/samples.h"
 #include "tests/wait.h"
 
@@ -64,6 +68,105 @@ TEST(WorkerInitFn, IsCalledOnceOnEveryWorkerBeforeItsBatches) {
     { const DataLoader ended(std::move(loader)); }
     EXPECT_EQ(started, (std::multiset<int>{0, 1, 2}));
     EXPECT_EQ(uninitialized, 0);
+}
+
+TEST(PersistentWorkers, StartNewThreadsInEachPassIfFalse) {
+    for (const bool persistent : {false, true}) {
+        std::atomic<int> started = 0;
+        thread_local int passes_of_thread = 0;
+        std::atomic<int> most_passes = 0;
+        DataLoader loader(from_function(1,
+                                        [&](std::int64_t i) {
+                                            most_passes =
+                                                std::max<int>(most_passes, ++passes_of_thread);
+                                            return sample(i);
+                                        }),
+                          {.num_workers = 1,
+                           .worker_init_fn = [&](int) { ++started; },
+                           .persistent_workers = persistent});
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(pass(loader).size(), 1U);
+        EXPECT_EQ(started, persistent ? 1 : 3);
+        EXPECT_EQ(most_passes, persistent ? 3 : 1);
+    }
+}
+
+TEST(PersistentWorkers, CallWorkerInitFnAgainAfterItThrewIfFalse) {
+    std::atomic<int> calls = 0;
+    DataLoader loader(from_function(2, sample), {.num_workers = 1,
+                                                 .worker_init_fn =
+                                                     [&](int) {
+                                                         if (++calls == 1)
+                                                             throw FileError("not mounted yet");
+                                                     },
+                                                 .persistent_workers = false});
+    EXPECT_THROW(pass(loader), FileError);
+    EXPECT_EQ(pass(loader).size(), 2U);
+}
+
+TEST(LoaderTimeout, EndsTheLoopWhileAWorkerWaits) {
+    for (const bool persistent : {true, false}) {
+        std::promise<void> release;
+        const std::shared_future<void> released = release.get_future().share();
+        DataLoader loader(from_function(4,
+                                        [&](std::int64_t i) {
+                                            released.wait();
+                                            return sample(i);
+                                        }),
+                          {.num_workers = 1, .timeout = 0.01, .persistent_workers = persistent});
+        const char* const message =
+            "DataLoader: timed out: no worker has finished batch 0 of this pass after 0.01 seconds";
+        tests::expect_error<Error>({message}, [&] { pass(loader); });
+        EXPECT_EQ(loader.epoch(), 0);
+        release.set_value();
+        // A later pass waits for the worker and reads all batches, unless the machine is slow and
+        // the pass times out, too.
+        EXPECT_TRUE(tests::comes_true([&] {
+            try {
+                return pass(loader).size() == 4;
+            } catch (const Error&) {
+                return false;
+            }
+        }));
+    }
+}
+
+TEST(LoaderTimeout, LetsTheDestructorWaitForTheDataset) {
+    std::promise<void> release;
+    std::atomic<bool> returned = false;
+    std::thread releasing;
+    {
+        DataLoader loader(from_function(1,
+                                        [&](std::int64_t i) {
+                                            release.get_future().wait();
+                                            returned = true;
+                                            return sample(i);
+                                        }),
+                          {.num_workers = 1, .timeout = 0.01});
+        EXPECT_THROW(pass(loader), Error);
+        releasing = std::thread([&] { release.set_value(); });
+    }
+    EXPECT_TRUE(returned);
+    releasing.join();
+}
+
+TEST(LoaderTimeout, DoesNotLimitAPassWhoseBatchesAreReady) {
+    for (const double timeout : {60.0, 1e300, std::numeric_limits<double>::infinity()}) {
+        DataLoader loader(from_function(40, sample), {.num_workers = 2, .timeout = timeout});
+        EXPECT_EQ(pass(loader).size(), 40U);
+    }
+}
+
+TEST(LoaderTimeout, NeedsWorkersAndIsNotNegative) {
+    const auto refused = [](const char* message, const LoaderOptions& options) {
+        tests::expect_error<ValueError>({"DataLoader: ", message}, [&] {
+            DataLoader loader(from_function(4, sample), options);
+        });
+    };
+    refused("timeout must not be negative: -1", {.num_workers = 1, .timeout = -1});
+    refused("timeout must not be negative: nan",
+            {.num_workers = 1, .timeout = std::numeric_limits<double>::quiet_NaN()});
+    refused("timeout needs num_workers above 0: timeout is 5", {.timeout = 5});
+    refused("persistent_workers needs num_workers above 0", {.persistent_workers = true});
 }
 
 TEST(WorkerInitFn, MakesEveryLoopRethrowItsException) {
