@@ -109,23 +109,57 @@ Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
 
-// --- resizing the planes of x [N, C, H, W] (interpolate.cpp)
-enum class Interpolation : std::uint8_t { nearest, bilinear };
+// --- resizing x [N, C, L], [N, C, H, W] or [N, C, D, H, W] (sampling/)
+// linear, bilinear and bicubic, trilinear are for three, four and five dimensions, the other modes
+// for all. nearest_exact reads the element at the center of each new element, and area is the mean
+// of adaptive_avg_pool2d().
+enum class Interpolation : std::uint8_t {
+    nearest,
+    bilinear,
+    nearest_exact,
+    linear,
+    bicubic,
+    trilinear,
+    area
+};
 struct Scale2 {
     double h, w;
     constexpr Scale2(double both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
     constexpr Scale2(double height, double width) : h(height), w(width) {}
 };
+// A number for each of the last dimensions of x, from the first to the last of them. One number
+// holds for all, as in PyTorch.
+template <class T>
+struct PerDimension {
+    constexpr PerDimension(T all) : of{all, all, all} {}              // NOLINT: 2 means all
+    constexpr PerDimension(T h, T w) : of{h, w}, count(2) {}          // rows and columns
+    constexpr PerDimension(T d, T h, T w) : of{d, h, w}, count(3) {}  // also the depth
+    template <class Pair>
+        requires requires(const Pair& pair) { static_cast<T>(pair.h + pair.w); }
+    constexpr PerDimension(const Pair& pair) : PerDimension(pair.h, pair.w) {}  // NOLINT: Size2
+
+    T of[3] = {};
+    int count = 0;  // 0: one number for all dimensions
+};
 struct InterpolateOptions {
-    std::optional<Size2> size = {};           // output size; set either this or scale_factor
-    std::optional<Scale2> scale_factor = {};  // output size = floor(input size * scale_factor)
+    // The output size; set either this or scale_factor, by which the output size is floor(input
+    // size
+    // * scale_factor).
+    std::optional<PerDimension<std::int64_t>> size = {};
+    std::optional<PerDimension<double>> scale_factor = {};
     Interpolation mode = Interpolation::nearest;
-    bool align_corners = false;  // keeps the centers of the corner pixels; bilinear only
+    bool align_corners =
+        false;  // keeps the centers of the corner pixels; for the linear modes, bicubic
+    // Computes positions from the sizes, not from scale_factor; area always does.
+    bool recompute_scale_factor = false;
+    bool antialias =
+        false;  // for bilinear and bicubic: a smaller result uses all pixels, as Pillow
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
-// is set, if scale_factor is not positive and finite, and for align_corners without bilinear.
-// Throws ShapeError if the new size is not positive and below 2^31, or if a dimension other than N
-// is empty.
+// is set, if scale_factor is not positive and finite, for recompute_scale_factor with a size, and
+// for align_corners or antialias with another mode. Throws ShapeError if a size does not fit the
+// dimensions of x, if the new size is not positive and below 2^31, if x does not have the
+// dimensions of the mode, or if a dimension other than N is empty.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)

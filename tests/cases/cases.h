@@ -35,6 +35,7 @@ void add_conv_cases(Cases& cases);
 void add_norm_cases(Cases& cases);
 void add_pool_cases(Cases& cases);
 void add_interpolate_cases(Cases& cases);
+void add_sampling_cases(Cases& cases);
 void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_losses_cases(Cases& cases);

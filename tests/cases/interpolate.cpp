@@ -6,18 +6,33 @@ namespace axle::tests {
 namespace {
 
 void add_resize_cases(Cases& cases) {
-    const auto add = [&](const std::string& variant, const char* torch,
-                         InterpolateOptions options) {
+    const auto add_rows = [&](const std::string& variant, const char* torch,
+                              const InterpolateOptions& options, std::vector<Row> rows) {
         cases.push_back({.name = "interpolate" + variant,
                          .torch = str("F.interpolate(x[0], ", torch, ")"),
                          .call = [=](In x) { return interpolate(x[0], options); },
-                         .rows = {{floats({2, 3, 7, 9})},
-                                  {floats({3, 1, 5, 6})},
-                                  {floats({0, 2, 4, 5})},
-                                  {floats({1, 2, 9, 67})},
-                                  {floats({1, 1, 1, 1})}},
-                         .large = {floats({3, 7, 65, 67})},
+                         .rows = std::move(rows),
                          .twice = true});
+    };
+    const auto add = [&](const std::string& variant, const char* torch,
+                         const InterpolateOptions& options) {
+        add_rows(variant, torch, options,
+                 {{floats({2, 3, 7, 9})},
+                  {floats({3, 1, 5, 6})},
+                  {floats({0, 2, 4, 5})},
+                  {floats({1, 2, 9, 67})},
+                  {floats({1, 1, 1, 1})}});
+        cases.back().large = {floats({3, 7, 65, 67})};
+    };
+    const auto add_signal = [&](const std::string& variant, const char* torch,
+                                const InterpolateOptions& options) {
+        add_rows(variant, torch, options,
+                 {{floats({2, 3, 9})}, {floats({0, 2, 4})}, {floats({1, 2, 67})}});
+    };
+    const auto add_volume = [&](const std::string& variant, const char* torch,
+                                const InterpolateOptions& options) {
+        add_rows(variant, torch, options,
+                 {{floats({2, 3, 4, 5, 3})}, {floats({0, 2, 3, 4, 2})}, {floats({1, 2, 3, 2, 7})}});
     };
     const auto bilinear = Interpolation::bilinear;
     add("", "size=(11, 26)", {.size = Size2(11, 26)});
@@ -37,6 +52,82 @@ void add_resize_cases(Cases& cases) {
         {.size = Size2(1, 4), .mode = bilinear, .align_corners = true});
     add("/corners_scale", "scale_factor=2.5, mode='bilinear', align_corners=True",
         {.scale_factor = 2.5, .mode = bilinear, .align_corners = true});
+    add("/recompute", "scale_factor=(1.7, 3.3), mode='bilinear', recompute_scale_factor=True",
+        {.scale_factor = Scale2(1.7, 3.3), .mode = bilinear, .recompute_scale_factor = true});
+    add("/recompute_nearest", "scale_factor=1.05, recompute_scale_factor=True",
+        {.scale_factor = 1.05, .recompute_scale_factor = true});
+
+    const auto exact = Interpolation::nearest_exact, area = Interpolation::area;
+    add("/exact", "size=(11, 26), mode='nearest-exact'", {.size = Size2(11, 26), .mode = exact});
+    add("/exact_down", "size=(3, 5), mode='nearest-exact'", {.size = Size2(3, 5), .mode = exact});
+    add("/exact_scale", "scale_factor=(1.7, 1.05), mode='nearest-exact'",
+        {.scale_factor = Scale2(1.7, 1.05), .mode = exact});
+    add("/area", "size=(5, 13), mode='area'", {.size = Size2(5, 13), .mode = area});
+    add("/area_scale", "scale_factor=1.4, mode='area'", {.scale_factor = 1.4, .mode = area});
+
+    add_signal("/signal", "size=13", {.size = 13});
+    add_signal("/signal_scale", "scale_factor=1.7", {.scale_factor = 1.7});
+    add_signal("/signal_exact", "size=5, mode='nearest-exact'", {.size = 5, .mode = exact});
+    add_signal("/signal_area", "size=5, mode='area'", {.size = 5, .mode = area});
+    const auto linear = Interpolation::linear;
+    add_signal("/linear", "size=13, mode='linear'", {.size = 13, .mode = linear});
+    add_signal("/linear_scale", "scale_factor=0.7, mode='linear'",
+               {.scale_factor = 0.7, .mode = linear});
+    add_signal("/linear_corners", "size=13, mode='linear', align_corners=True",
+               {.size = 13, .mode = linear, .align_corners = true});
+
+    const auto trilinear = Interpolation::trilinear;
+    using Size3 = PerDimension<std::int64_t>;
+    using Scale3 = PerDimension<double>;
+    add_volume("/volume", "size=(7, 3, 8)", {.size = Size3(7, 3, 8)});
+    add_volume("/volume_exact", "scale_factor=(1.3, 0.8, 2.1), mode='nearest-exact'",
+               {.scale_factor = Scale3(1.3, 0.8, 2.1), .mode = exact});
+    add_volume("/volume_area", "size=(2, 5, 4), mode='area'",
+               {.size = Size3(2, 5, 4), .mode = area});
+    add_volume("/trilinear", "size=(7, 3, 8), mode='trilinear'",
+               {.size = Size3(7, 3, 8), .mode = trilinear});
+    add_volume("/trilinear_scale", "scale_factor=(1.3, 0.8, 2.1), mode='trilinear'",
+               {.scale_factor = Scale3(1.3, 0.8, 2.1), .mode = trilinear});
+    add_volume("/trilinear_corners", "size=5, mode='trilinear', align_corners=True",
+               {.size = 5, .mode = trilinear, .align_corners = true});
+}
+
+// Products with matrices depend on the layout in the last bits.
+void add_resample_cases(Cases& cases) {
+    const auto add = [&](const std::string& variant, const char* torch,
+                         const InterpolateOptions& options) {
+        cases.push_back({.name = "interpolate/" + variant,
+                         .torch = str("F.interpolate(x[0], ", torch, ")"),
+                         .call = [=](In x) { return interpolate(x[0], options); },
+                         .rows = {{floats({2, 3, 7, 9})},
+                                  {floats({0, 2, 4, 5})},
+                                  {floats({1, 2, 9, 67})},
+                                  {floats({1, 1, 1, 1})}},
+                         .large = {floats({3, 7, 65, 67})},
+                         .twice = true,
+                         .layout_bits = false});
+    };
+    const auto cubic = Interpolation::bicubic, bilinear = Interpolation::bilinear;
+    add("bicubic", "size=(11, 26), mode='bicubic'", {.size = Size2(11, 26), .mode = cubic});
+    add("bicubic_down", "size=(5, 4), mode='bicubic'", {.size = Size2(5, 4), .mode = cubic});
+    add("bicubic_scale", "scale_factor=(1.7, 3.3), mode='bicubic'",
+        {.scale_factor = Scale2(1.7, 3.3), .mode = cubic});
+    add("bicubic_scale_both", "scale_factor=1.4, mode='bicubic'",
+        {.scale_factor = 1.4, .mode = cubic});
+    add("bicubic_corners", "size=(1, 150), mode='bicubic', align_corners=True",
+        {.size = Size2(1, 150), .mode = cubic, .align_corners = true});
+    add("antialias", "size=(11, 4), mode='bilinear', antialias=True",
+        {.size = Size2(11, 4), .mode = bilinear, .antialias = true});
+    add("antialias_scale", "scale_factor=(0.4, 1.7), mode='bilinear', antialias=True",
+        {.scale_factor = Scale2(0.4, 1.7), .mode = bilinear, .antialias = true});
+    cases.back().rows.pop_back();  // a size of 1 would become 0
+    add("antialias_corners", "size=(3, 80), mode='bilinear', align_corners=True, antialias=True",
+        {.size = Size2(3, 80), .mode = bilinear, .align_corners = true, .antialias = true});
+    add("antialias_bicubic", "size=(3, 70), mode='bicubic', antialias=True",
+        {.size = Size2(3, 70), .mode = cubic, .antialias = true});
+    add("antialias_bicubic_corners",
+        "size=(2, 5), mode='bicubic', align_corners=True, antialias=True",
+        {.size = Size2(2, 5), .mode = cubic, .align_corners = true, .antialias = true});
 }
 
 void add_pad_cases(Cases& cases) {
@@ -108,6 +199,7 @@ void add_flip_cases(Cases& cases) {
 
 void add_interpolate_cases(Cases& cases) {
     add_resize_cases(cases);
+    add_resample_cases(cases);
     add_pad_cases(cases);
     add_flip_cases(cases);
 }

@@ -82,12 +82,14 @@ struct Axis {
 
 Tap make_tap(const Resize& resize, double scale, std::int64_t in, std::int64_t out,
              std::int64_t o) {
-    if (in == out) return {o, o, 0};
+    if (in == out && !(resize.exact && scale != 0)) return {o, o, 0};
     const auto size = static_cast<double>(in), place = static_cast<double>(o);
     if (!resize.bilinear) {
         const float step = scale != 0 ? static_cast<float>(1 / scale)
                                       : static_cast<float>(in) / static_cast<float>(out);
-        const float at = std::floor(static_cast<float>(o) * step);
+        const double exact = (place + 0.5) * static_cast<double>(step);
+        const float at =
+            std::floor(resize.exact ? static_cast<float>(exact) : static_cast<float>(o) * step);
         const std::int64_t nearest = std::min(static_cast<std::int64_t>(at), in - 1);
         return {nearest, nearest, 0};
     }

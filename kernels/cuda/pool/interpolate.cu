@@ -26,7 +26,7 @@ struct Readers {
 
 // The description of how one axis is resized.
 struct Axis {
-    enum Kind { same, nearest, corners, centers };
+    enum Kind { same, nearest, exact, corners, centers };
 
     Kind kind;
     std::int64_t in, out;
@@ -34,14 +34,14 @@ struct Axis {
     double step = 0;
 
     Axis(const Resize& resize, double scale, std::int64_t in_, std::int64_t out_)
-        : kind(in_ == out_            ? same
-               : !resize.bilinear     ? nearest
-               : resize.align_corners ? corners
-                                      : centers),
+        : kind(in_ == out_ && !(resize.exact && scale != 0) ? same
+               : !resize.bilinear                           ? (resize.exact ? exact : nearest)
+               : resize.align_corners                       ? corners
+                                                            : centers),
           in(in_),
           out(out_) {
         const auto size = static_cast<double>(in);
-        if (kind == nearest)
+        if (kind == nearest || kind == exact)
             nearest_step = scale != 0 ? static_cast<float>(1 / scale)
                                       : static_cast<float>(in) / static_cast<float>(out);
         if (kind == centers) step = scale != 0 ? 1 / scale : size / static_cast<double>(out);
@@ -50,8 +50,10 @@ struct Axis {
 
     __device__ Tap tap(std::int64_t o) const {
         if (kind == same) return {o, o, 0};
-        if (kind == nearest) {
-            const float at = floor(static_cast<float>(o) * nearest_step);
+        if (kind == nearest || kind == exact) {
+            const double middle = (static_cast<double>(o) + 0.5) * double{nearest_step};
+            const float at = floor(kind == exact ? static_cast<float>(middle)
+                                                 : static_cast<float>(o) * nearest_step);
             const std::int64_t i = std::min(static_cast<std::int64_t>(at), in - 1);
             return {i, i, 0};
         }

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "core/sampling.h"
 #include "tests/cases/json/call.h"
 
 namespace axle::tests {
@@ -147,23 +152,24 @@ void name_pools(NamedOps& ops) {
 
 Outputs resized(Call& c, Interpolation mode, bool align_corners) {
     InterpolateOptions options;
-    options.size = c.maybe_size2("size");
-    if (c.has("scale_factor")) {
-        const std::vector<double> factors = c.is_list("scale_factor")
-                                                ? c.numbers("scale_factor")
-                                                : std::vector(2, c.number("scale_factor"));
-        if (factors.size() != 2)
-            throw ValueError("argument scale_factor: expected a number or [height, width]");
-        options.scale_factor = Scale2(factors[0], factors[1]);
-    }
-    // Then the positions depend on the sizes only.
-    if (c.flag("recompute_scale_factor", false) && options.scale_factor) {
-        const auto size = [&](int dim, double factor) {
-            return static_cast<std::int64_t>(static_cast<double>(c.x(0).size(dim)) * factor);
-        };
-        options.size = Size2(size(-2, options.scale_factor->h), size(-1, options.scale_factor->w));
-        options.scale_factor = {};
-    }
+    const auto given = [&](const char* name, auto& option) {
+        if (!c.has(name)) return;
+        using Numbers = std::remove_reference_t<decltype(*option)>;
+        using T = std::remove_reference_t<decltype(option->of[0])>;
+        const std::vector<double> numbers =
+            c.is_list(name) ? c.numbers(name) : std::vector(1, c.number(name));
+        if (numbers.empty()) return;
+        if (numbers.size() > 3)
+            throw ValueError(str("argument ", name, ": expected at most 3 numbers"));
+        option = Numbers(T(0));
+        option->count = c.is_list(name) ? static_cast<int>(numbers.size()) : 0;
+        for (std::size_t i = 0; i < 3; ++i)
+            option->of[i] = static_cast<T>(numbers[std::min(i, numbers.size() - 1)]);
+    };
+    given("size", options.size);
+    given("scale_factor", options.scale_factor);
+    options.recompute_scale_factor = c.flag("recompute_scale_factor", false);
+    options.antialias = c.flag("antialias", false);
     options.mode = mode;
     options.align_corners = align_corners;
     return interpolate(c.x(0), options);
@@ -171,14 +177,34 @@ Outputs resized(Call& c, Interpolation mode, bool align_corners) {
 
 void name_resizing(NamedOps& ops) {
     const auto interpolate = [](Call& c) {
-        c.support_only("antialias", false);
-        const auto mode = c.one_of<Interpolation>(
-            "mode", "nearest",
-            {{"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}});
+        const auto mode = c.one_of<Interpolation>("mode", "nearest",
+                                                  {{"nearest", Interpolation::nearest},
+                                                   {"nearest-exact", Interpolation::nearest_exact},
+                                                   {"linear", Interpolation::linear},
+                                                   {"bilinear", Interpolation::bilinear},
+                                                   {"bicubic", Interpolation::bicubic},
+                                                   {"trilinear", Interpolation::trilinear},
+                                                   {"area", Interpolation::area}});
         return resized(c, mode, c.flag("align_corners", false));
     };
     ops["interpolate"] = interpolate;
     ops["upsample"] = interpolate;
+    ops["grid_sample"] = [](Call& c) {
+        return grid_sample(
+            c.x(0), c.x(1),
+            {.mode = c.one_of<GridMode>("mode", "bilinear",
+                                        {{"bilinear", GridMode::bilinear},
+                                         {"nearest", GridMode::nearest},
+                                         {"bicubic", GridMode::bicubic}}),
+             .padding_mode = c.one_of<GridPadding>("padding_mode", "zeros",
+                                                   {{"zeros", GridPadding::zeros},
+                                                    {"border", GridPadding::border},
+                                                    {"reflection", GridPadding::reflection}}),
+             .align_corners = c.flag("align_corners", false)});
+    };
+    ops["affine_grid"] = [](Call& c) {
+        return affine_grid(c.x(0), c.dims("size"), c.flag("align_corners", false));
+    };
     ops["upsample_nearest"] = [](Call& c) { return resized(c, Interpolation::nearest, false); };
     ops["upsample_bilinear"] = [](Call& c) { return resized(c, Interpolation::bilinear, true); };
 }

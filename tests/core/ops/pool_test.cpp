@@ -199,16 +199,28 @@ TEST(Interpolate, ReportsInvalidArguments) {
                              [&] { interpolate(x, {.size = 2, .scale_factor = 2}); });
     expect_error<ValueError>({"interpolate: align_corners"},
                              [&] { interpolate(x, {.size = 2, .align_corners = true}); });
-    expect_error<ShapeError>({"interpolate: ", "[0, 3]"},
+    expect_error<ShapeError>({"interpolate: ", "dimension 2", ": 0 from x [2, 3, 4, 5]"},
                              [&] { interpolate(x, {.size = Size2(0, 3)}); });
-    expect_error<ShapeError>({"interpolate: ", "[0, 1]", "[2, 3, 4, 5]"},
+    expect_error<ShapeError>({"interpolate: ", "dimension 2", ": 0 from x [2, 3, 4, 5]"},
                              [&] { interpolate(x, {.scale_factor = 0.2}); });
     for (const double scale : {-1.0, 0.0, kNan, 1e300})
         expect_error<ValueError>({"interpolate: scale_factor"},
                                  [&] { interpolate(x, {.scale_factor = scale}); });
-    expect_error<ShapeError>({"interpolate: ", "[N, C, H, W]", "[3, 4, 5]"}, [] {
-        interpolate(ones({3, 4, 5}), {.size = 2});
+    expect_error<ShapeError>({"interpolate: ", "[N, C, H, W]", "[4, 5]"}, [] {
+        interpolate(ones({4, 5}), {.size = 2});
     });
+    expect_error<ShapeError>(
+        {"interpolate: mode bilinear needs x with 4 dimensions: x [3, 4, 5]"}, [] {
+            interpolate(ones({3, 4, 5}), {.size = 2, .mode = Interpolation::bilinear});
+        });
+    expect_error<ShapeError>({"interpolate: size has 2 numbers, but x has 1 dimensions"}, [] {
+        interpolate(ones({3, 4, 5}), {.size = Size2(2, 2)});
+    });
+    expect_error<ValueError>({"interpolate: recompute_scale_factor needs scale_factor"},
+                             [&] { interpolate(x, {.size = 2, .recompute_scale_factor = true}); });
+    expect_error<ValueError>(
+        {"interpolate: antialias needs mode bilinear or bicubic: mode is area"},
+        [&] { interpolate(x, {.size = 2, .mode = Interpolation::area, .antialias = true}); });
     expect_error<DTypeError>({"interpolate: ", "int64"}, [] {
         interpolate(ones({1, 1, 4, 5}, {i64}), {.size = 2});
     });

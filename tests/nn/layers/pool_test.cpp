@@ -40,6 +40,21 @@ TEST(Upsample, MatchesInterpolate) {
                      interpolate(x, {.scale_factor = 2, .mode = Interpolation::bilinear}));
 }
 
+TEST(Upsample, HasAllModes) {
+    const Tensor signal = randn({2, 3, 5}), image = randn({2, 3, 5, 4}),
+                 volume = randn({2, 3, 2, 5, 4});
+    for (const auto& [x, mode] : {std::pair(signal, Interpolation::linear),
+                                  {signal, Interpolation::nearest_exact},
+                                  {image, Interpolation::bicubic},
+                                  {image, Interpolation::area},
+                                  {volume, Interpolation::trilinear},
+                                  {volume, Interpolation::nearest}}) {
+        const InterpolateOptions options = {.scale_factor = 1.5, .mode = mode};
+        nn::Upsample layer(options);
+        expect_same_bits(layer(x), interpolate(x, options));
+    }
+}
+
 TEST(Upsample, HasModulesWithFixedModes) {
     const Tensor x = randn({2, 3, 7, 9});
     nn::UpsamplingNearest2d nearest({.size = Size2(5, 12)});

@@ -1,0 +1,23 @@
+// Private to core/ops/sampling: bicubic and antialiased resizing along one dimension.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace axle {
+
+// How a dimension is resized.
+struct Resampling {
+    std::int64_t in = 0, out = 0;
+    double scale = 0;  // as kernels::Resize::scale_h
+    bool align_corners = false;
+    bool cubic = false;      // otherwise linear, which needs antialias
+    bool antialias = false;  // whether the filter grows with the factor of a reduction
+};
+
+// Returns x resized along dim, which is -1 or -2. x is f32 or f64, with two or more dimensions.
+// Each new element is a weighted sum of neighbors, with PyTorch's weights.
+Tensor resample(const Tensor& x, int dim, const Resampling& resampling);
+
+}  // namespace axle

@@ -1,0 +1,34 @@
+// Ops that read an image or a volume at given positions. interpolate() in core/functional.h resizes
+// on regular grids. core/ops.h does not include this header; its rules hold for these ops, too.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace axle {
+
+enum class GridMode : std::uint8_t { bilinear, nearest, bicubic };
+enum class GridPadding : std::uint8_t { zeros, border, reflection };
+struct GridSampleOptions {
+    // bilinear means trilinear for volumes; bicubic is for images only.
+    GridMode mode = GridMode::bilinear;
+    // The elements outside of x: zeros, the nearest element, or the mirrored elements.
+    GridPadding padding_mode = GridPadding::zeros;
+    // Whether -1 and 1 are the centers of the outer elements, not their outer borders.
+    bool align_corners = false;
+};
+
+// --- (sampling/grid_sample.cpp)
+// Returns x [N, C, H, W] at the positions grid [N, Ho, Wo, 2], as [N, C, Ho, Wo], or x [N, C, D, H,
+// W] at grid [N, Do, Ho, Wo, 3], as [N, C, Do, Ho, Wo]. A position is (x, y) or (x, y, z), from -1
+// to 1 along the width, the height and the depth. x and grid have one floating dtype (DTypeError).
+// Throws ShapeError if other dimensions of x than N and C are empty, and ValueError for bicubic
+// volumes.
+Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
+// Returns the grid [N, H, W, 2] of the affine maps theta [N, 2, 3] for a result of size [N, C, H,
+// W], or [N, D, H, W, 3] of theta [N, 3, 4] for [N, C, D, H, W]. Throws ShapeError unless all
+// numbers of size are positive.
+Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners = false);
+
+}  // namespace axle
