@@ -46,8 +46,9 @@ Tensor ones_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);  // has x's dtype
 // Return the 1-d tensor of start, start + step, ... up to but not including end. The default start
 // is 0 and the default step is 1. The default dtype is f32 if any argument is a floating number,
-// and i64 otherwise. Throw ValueError if the step is 0, leads away from the end, or needs more than
-// 2^53 elements.
+// and i64 otherwise. With an integer dtype, fractions of start and step are removed after the
+// number of elements is computed, as in PyTorch. Throw ValueError if the step is 0, leads away from
+// the end, or needs more than 2^53 elements.
 Tensor arange(Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions options = {});
@@ -222,7 +223,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 Tensor where(const Tensor& condition, Scalar a, Scalar b);
-// Returns a copy of x with the value where the mask (bool, broadcast to x's shape) is true.
+// Returns a copy of x with the value where the mask (bool) is true; x and mask broadcast.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
 // --- one operand (unary.cpp)

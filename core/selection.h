@@ -1,10 +1,11 @@
 // Ops that select and change elements by masks and indices, beyond those of core/ops.h, which
 // includes this header and states the rules of all ops. All ops return new tensors.
 //
-// Indices are i64 or i32. take(), put(), index_fill() and index_put() count negative indices from
-// the end; the other ops throw IndexError. Elements that are replaced or reduced are processed in
-// order, so that the last one of several elements with one index replaces the others. Their
-// gradients are PyTorch's: each replacing element gets the gradient of its target.
+// Indices are i64 or i32. take(), put(), take_along_dim() with dim, index_fill() and index_put()
+// count negative indices from the end; the other ops throw IndexError. Elements that are replaced
+// or reduced are processed in order, so that the last one of several elements with one index
+// replaces the others. Their gradients are PyTorch's: each replacing element gets the gradient of
+// its target.
 #pragma once
 
 #include <cstdint>

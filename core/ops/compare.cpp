@@ -84,9 +84,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
     check_device("masked_fill", {&x, &mask});
     if (mask.dtype() != boolean)
         throw DTypeError(str("masked_fill: the mask must be boolean: ", mask.dtype()));
-    if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape())
-        throw ShapeError(
-            str("masked_fill: mask ", mask.shape(), " cannot be broadcast to x ", x.shape()));
+    broadcast_shapes("masked_fill", x.shape(), mask.shape());  // names the op in the error
     return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
 }
 

@@ -54,7 +54,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
     const profiler::OpScope scope("arange");
     const bool integral = start.is_integral() && end.is_integral() && step.is_integral();
     TensorOptions options = inferred.with(integral ? i64 : f32);
-    const double first = start.to_double(), increment = step.to_double();
+    double first = start.to_double(), increment = step.to_double();
     if (increment == 0) throw ValueError("arange: the step must not be 0");
     const double steps = (end.to_double() - first) / increment;
     if (!(steps >= 0) || steps > 0x1p53)
@@ -71,6 +71,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
         count = static_cast<std::int64_t>(size / by + (size % by != 0));
         exact = start.fits_double() && end.fits_double() && size <= std::uint64_t{1} << 53;
     }
+    if (!integral && !is_floating(options.dtype))
+        first = std::trunc(first), increment = std::trunc(increment);
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty({count}, options);
     check_compute("arange", y, "the result");

@@ -15,10 +15,15 @@ std::int64_t positive(const char* who, const char* name, std::int64_t size) {
 }  // namespace
 
 Embedding::Embedding(std::int64_t rows, std::int64_t width,
-                     std::optional<std::int64_t> padding_idx_)
+                     std::optional<std::int64_t> padding_idx_, const EmbeddingOptions& options_)
     : weight(init::parameter(
           {positive("Embedding", "rows", rows), positive("Embedding", "width", width)})),
-      padding_idx(padding_idx_) {
+      padding_idx(padding_idx_),
+      options(options_) {
+    if (options.max_norm && !(*options.max_norm >= 0))
+        throw ValueError(str("Embedding: max_norm must not be negative: ", *options.max_norm));
+    if (!(options.norm_type > 0))
+        throw ValueError(str("Embedding: norm_type must be positive: ", options.norm_type));
     if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))
         throw IndexError(str("Embedding: padding_idx must be in [0, ", rows, "): ", *padding_idx));
     init::normal_(weight);
@@ -26,6 +31,35 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width,
     const NoGrad no_grad;
     Tensor row = weight.select(0, *padding_idx);
     init::zeros_(row);
+}
+
+Tensor Embedding::forward(const Tensor& ids) {
+    if (policy) {
+        if (options.max_norm || options.scale_grad_by_freq)
+            throw UsageError(
+                "Embedding: max_norm and scale_grad_by_freq need the whole table, but the lookup "
+                "is "
+                "replaced, for example because processes divide the table");
+        return policy->look_up(*this, ids);
+    }
+    if (options.max_norm) {
+        const NoGrad no_grad;
+        const Tensor used = flatten(ids), table = weight.detach();
+        // A row that occurs several times is replaced by equal rows.
+        weight.detach().index_put_(
+            {used}, renorm(index_select(table, 0, used), options.norm_type, 0, *options.max_norm));
+    }
+    const Tensor rows = embedding(ids, weight, padding_idx);
+    if (!options.scale_grad_by_freq) return rows;
+    const Tensor used = flatten(ids);
+    const TensorOptions like = {.dtype = f32, .device = used.device()};
+    const Tensor counts =
+        scatter_add(zeros({weight.size(0)}, like), 0, used, ones(used.shape(), like));
+    Shape shape = ids.shape();
+    shape.push_back(1);
+    const Tensor times = reshape(index_select(counts, 0, used), shape).to(rows.dtype());
+    return record("embedding", rows.detach(), {rows},
+                  [times](const Grads& dy, Needs) { return Grads{dy[0] / times}; });
 }
 
 Dropout::Dropout(double p_) : p(p_) {

@@ -20,21 +20,31 @@ struct EmbeddingPolicy {
     virtual Tensor look_up(const Embedding& layer, const Tensor& ids) = 0;
 };
 
+struct EmbeddingOptions {
+    // Before a lookup, rows with a larger norm are scaled to this norm, without a gradient.
+    std::optional<double> max_norm = {};
+    double norm_type = 2;  // the p of the norm
+    // Divides the gradient of a row by the number of times that it occurs in ids.
+    bool scale_grad_by_freq = false;
+};
+
 // Maps ids [...] to rows [..., width] of a table. The table is initialized from a standard normal
 // distribution, as in PyTorch. The row padding_idx is initially zero, and lookups add nothing to
 // its gradient.
 class Embedding : public Model<Embedding> {
   public:
-    // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
-    // [0, rows).
-    Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
-    Tensor forward(const Tensor& ids) {
-        return policy ? policy->look_up(*this, ids) : embedding(ids, weight, padding_idx);
-    }
+    // Throws ValueError unless rows and width are positive, max_norm is not negative and norm_type
+    // is positive, and IndexError unless padding_idx is in [0, rows).
+    Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {},
+              const EmbeddingOptions& options = {});
+    // Throws UsageError if a policy replaces the lookup of a layer with max_norm or
+    // scale_grad_by_freq.
+    Tensor forward(const Tensor& ids);
     void visit(Visitor& v) override { v("weight", weight); }
 
     Tensor weight;  // [rows, width]
     std::optional<std::int64_t> padding_idx;
+    EmbeddingOptions options;
     std::shared_ptr<EmbeddingPolicy> policy;  // replaces the lookup; null by default
 };
 

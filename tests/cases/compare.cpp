@@ -43,8 +43,6 @@ void add_bad_compare_calls(Cases& cases) {
                         [] { where(floats_of({2}), floats_of({2}), floats_of({2})); });
     refuses<ShapeError>(cases, "masked_fill", {"[2]", "[3]"},
                         [] { masked_fill(floats_of({2}), bools_of({3}), 0); });
-    refuses<ShapeError>(cases, "masked_fill", {"[1]", "[3]"},
-                        [] { masked_fill(floats_of({1}), bools_of({3}), 0); });
     refuses<DTypeError>(cases, "masked_fill", {"int64"},
                         [] { masked_fill(floats_of({2}), ints_of({2}), 0); });
 }
@@ -102,6 +100,7 @@ void add_compare_cases(Cases& cases) {
                               {floats({2, 3, 4}), mask({3, 1})},
                               {floats({}), mask({})},
                               {floats({0, 3}), mask({3})},
+                              {floats({1, 3}), mask({2, 4, 1})},
                               {floats({3, 67}), mask({67})}},
                      .large = {floats({257, 263}), mask({263})},
                      .twice = true});

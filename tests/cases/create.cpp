@@ -166,6 +166,10 @@ void add_create_cases(Cases& cases) {
              [](In) { return arange(5, -1, -2); });
     constant(cases, "arange/floats", "torch.arange(0, 1, 0.1, dtype=torch.float64)",
              [](In) { return arange(0.0, 1.0, 0.1, {f64}); });
+    constant(cases, "arange/fractions", "torch.arange(1.7, 9, 2.5, dtype=torch.int64)",
+             [](In) { return arange(1.7, 9, 2.5, {i64}); });
+    constant(cases, "arange/fractions_backwards", "torch.arange(5.5, 0, -1.5, dtype=torch.int64)",
+             [](In) { return arange(5.5, 0, -1.5, {i64}); });
     constant(cases, "arange/f32", "torch.arange(-1, 1, 0.25, dtype=torch.float32)",
              [](In) { return arange(-1.0, 1.0, 0.25, {f32}); });
 

@@ -135,7 +135,7 @@ void add_scatter_cases(Cases& cases) {
     cases.push_back({.name = "take_along_dim",
                      .torch = "torch.take_along_dim(x[0], x[1].long(), 1)",
                      .call = [](In x) { return take_along_dim(x[0], x[1], 1); },
-                     .rows = {{floats({3, 5}), ints({3, 4}, 0, 5)},
+                     .rows = {{floats({3, 5}), ints({3, 4}, -5, 5)},
                               {floats({1, 5}), ints({3, 2}, 0, 5, i32)},
                               {floats({3, 5, 2}), ints({1, 7, 1}, 0, 5)},
                               {floats({0, 5}), ints({1, 2}, 0, 5)},

@@ -220,7 +220,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<std::i
     from = at = broadcast_shapes("take_along_dim", from, at);
     from[d] = x.shape()[d];
     at[d] = index.shape()[d];
-    return gather(expand(x, from), d, expand(index, at));
+    const Tensor places = wrapped_index("take_along_dim", index, x.shape(), d);
+    return gather(expand(x, from), d, expand(places, at));
 }
 
 }  // namespace axle

@@ -185,6 +185,44 @@ TEST(LinearPolicy, IsClonedWithItsLayer) {
 
 // --- small layers, compared with PyTorch
 
+TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorch) {
+    const auto table_of = [](std::optional<std::int64_t> padding_idx,
+                             const nn::EmbeddingOptions& options) {
+        nn::Embedding table(4, 3, padding_idx, options);
+        table.to(f64);
+        table.load_state_dict({{"weight", arange(12, {f64}).reshape({4, 3}) / 4.0 - 1.0}});
+        return table;
+    };
+    const Tensor ids = tensor({0, 2, 2, 3, 0, 2}, {2, 3});
+    // The numbers are those of PyTorch 2.15.
+    const Tensor limited =
+        tensor({-0.8913375570429573, -0.668503167782218, -0.4456687785214786, -0.25, 0.0, 0.25,
+                0.4456687785214786, 0.668503167782218, 0.8913375570429573, 0.5720775317291744,
+                0.6864930380750094, 0.8009085444208442},
+               {4, 3}, {f64});
+    nn::Embedding table = table_of(3, {.max_norm = 1.2, .scale_grad_by_freq = true});
+    const Tensor rows = table(ids);
+    expect_close(table.weight.detach(), limited, 1e-14);
+    expect_close(rows.detach(), index_select(limited, 0, flatten(ids)).reshape({2, 3, 3}), 1e-14);
+    sum(rows * (arange(18, {f64}).reshape({2, 3, 3}) / 8.0 - 1.0)).backward();
+    expect_close(
+        table.weight.grad(),
+        tensor({-0.25, -0.125, 0.0, 0.0, 0.0, 0.0, 0.0, 0.125, 0.25, 0.0, 0.0, 0.0}, {4, 3}, {f64}),
+        1e-14);
+    nn::Embedding sums = table_of({}, {.max_norm = 1.2, .norm_type = 1});
+    sums(ids);
+    expect_close(sums.weight.detach(),
+                 tensor({-0.5333333096296307, -0.399999982222223, -0.26666665481481533, -0.25, 0.0,
+                         0.25, 0.26666665481481533, 0.399999982222223, 0.5333333096296307,
+                         0.33333332592592607, 0.3999999911111113, 0.4666666562962965},
+                        {4, 3}, {f64}),
+                 1e-14);
+    expect_error<ValueError>({"Embedding: max_norm must not be negative: -1"},
+                             [] { nn::Embedding(4, 3, {}, {.max_norm = -1}); });
+    expect_error<ValueError>({"Embedding: norm_type must be positive: 0"},
+                             [] { nn::Embedding(4, 3, {}, {.norm_type = 0}); });
+}
+
 TEST(Embedding, MatchesPyTorchAndGivesPaddingNoGradient) {
     nn::Embedding table(7, 6, 2);
     EXPECT_EQ(table.weight.select(0, 2).detach().abs().max().item(), 0);
