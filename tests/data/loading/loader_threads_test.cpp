@@ -132,12 +132,13 @@ TEST(LoaderTimeout, EndsTheLoopWhileAWorkerWaits) {
 
 TEST(LoaderTimeout, LetsTheDestructorWaitForTheDataset) {
     std::promise<void> release;
+    const std::shared_future<void> released = release.get_future().share();
     std::atomic<bool> returned = false;
     std::thread releasing;
     {
         DataLoader loader(from_function(1,
                                         [&](std::int64_t i) {
-                                            release.get_future().wait();
+                                            released.wait();
                                             returned = true;
                                             return sample(i);
                                         }),
