@@ -4,7 +4,6 @@
 //     optim::Lookahead<optim::AdamW> optimizer(model.parameters(), {.lr = 1e-3}, {.k = 6});
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
