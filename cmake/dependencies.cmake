@@ -9,7 +9,7 @@ find_package(ZLIB REQUIRED GLOBAL)
 # headers_of(target file package): creates an imported target for the headers of a library.
 function(headers_of target file package)
     string(TOUPPER ${target}_INCLUDE_DIR directory)
-    find_path(${directory} ${file})
+    find_path(${directory} ${file} PATH_SUFFIXES eigen3)
     if(NOT ${directory})
         message(FATAL_ERROR "axle: ${file} not found: install ${package}, "
                             "or run tools/install_dependencies")
@@ -20,6 +20,7 @@ function(headers_of target file package)
 endfunction()
 
 headers_of(axle_highway hwy/highway.h libhwy-dev)
+headers_of(axle_eigen Eigen/Core libeigen3-dev)
 headers_of(axle_json nlohmann/json.hpp nlohmann-json3-dev)
 headers_of(axle_protozero protozero/pbf_writer.hpp libprotozero-dev)
 if(AXLE_BUILD_TOOLS)

@@ -56,6 +56,7 @@ const std::vector<OpCase>& op_cases() {
         add("selection", add_selection_cases);
         add("matmul", add_matmul_cases);
         add("products", add_products_cases);
+        add("linalg", add_linalg_cases);
         add("conv", add_conv_cases);
         add("norm", add_norm_cases);
         add("pool", add_pool_cases);

@@ -31,6 +31,7 @@ void add_index_cases(Cases& cases);
 void add_selection_cases(Cases& cases);
 void add_matmul_cases(Cases& cases);
 void add_products_cases(Cases& cases);
+void add_linalg_cases(Cases& cases);
 void add_conv_cases(Cases& cases);
 void add_norm_cases(Cases& cases);
 void add_pool_cases(Cases& cases);
@@ -44,6 +45,7 @@ void add_checkpoint_cases(Cases& cases);
 // Adds bad calls to the cases of a family whose file would otherwise be too long.
 void add_bad_shaping_calls(Cases& cases);
 void add_bad_selection_calls(Cases& cases);
+void add_bad_linalg_calls(Cases& cases);
 
 // Returns the rows of a case without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }

@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 
 import json_examples
+import json_linalg_examples
 import json_network_examples
 import references
 from json_examples import R
 
 FOLDER = pathlib.Path(__file__).parent
 EXAMPLES = json_examples.EXAMPLES + json_network_examples.EXAMPLES
+EXAMPLES += json_linalg_examples.EXAMPLES
 
 
 # Inputs without a gradient in PyTorch or in Axle.

@@ -59,3 +59,33 @@ def sigmoid_focal_loss(x, target, alpha=0.25, gamma=2.0, reduction="none"):
     if alpha >= 0:
         loss = loss * (alpha * target + (1 - alpha) * (1 - target))
     return {"none": lambda y: y, "mean": torch.mean, "sum": torch.sum}[reduction](loss)
+
+
+def shifted(x, shift=4):
+    """Adds a multiple of the identity to square matrices, so that they are not singular."""
+    return x + shift * torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+def symmetric(x, shift=0):
+    """Symmetric matrices, which are positive-definite if the shift is large."""
+    return shifted((x + x.mT) / 2, shift)
+
+
+def filtered_singular_values(x, full_matrices):
+    """U exp(-S) Vh, which does not depend on the signs of the singular vectors, and S."""
+    u, s, vh = torch.linalg.svd(x, full_matrices=full_matrices)
+    k = s.shape[-1]
+    return (u[..., :k] * torch.exp(-s).unsqueeze(-2)) @ vh[..., :k, :], s
+
+
+def filtered_eigenvalues(x, uplo):
+    """V exp(-L) V^T, which does not depend on the signs of the eigenvectors, and L."""
+    values, v = torch.linalg.eigh(x, UPLO=uplo)
+    return (v * torch.exp(-values).unsqueeze(-2)) @ v.mT, values
+
+
+def condition(x, order):
+    """The condition number of the given order, which PyTorch cannot differentiate."""
+    if x.shape[-1] == 0:
+        return torch.linalg.cond(x, order) + x.sum((-2, -1))
+    return torch.linalg.matrix_norm(x, order) * torch.linalg.matrix_norm(torch.linalg.inv(x), order)

@@ -108,27 +108,6 @@ Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Sc
     return scaled_sum("addbmm", x, product_of("addbmm", rows, 2, columns, 2), beta, alpha);
 }
 
-Tensor matrix_power(const Tensor& x, std::int64_t n) {
-    const profiler::OpScope scope("matrix_power");
-    check_device("matrix_power", {&x});
-    check_compute("matrix_power", x);
-    if (x.dim() < 2 || x.size(-1) != x.size(-2))
-        throw ShapeError(str("matrix_power: x must be square matrices: x ", x.shape()));
-    if (n < 0) throw ValueError(str("matrix_power: n must not be negative: ", n));
-    if (n == 0) {
-        const Tensor number = arange(x.size(-1), {.dtype = i64, .device = x.device()});
-        const Tensor identity = to(eq(unsqueeze(number, 1), number), x.dtype());
-        return record("matrix_power", clone(expand(identity, x.shape())), {x},
-                      [](const Grads& dy, Needs) -> Grads { return {zeros_like(dy[0])}; });
-    }
-    Tensor result, square = x;
-    for (; n > 0; n /= 2) {
-        if (n % 2 == 1) result = result.defined() ? matmul(result, square) : square;
-        if (n > 1) square = matmul(square, square);
-    }
-    return result.is_same(x) ? clone(x) : result;
-}
-
 namespace {
 
 // The cheapest order of the products operands[i] ... operands[j]: `cost` counts multiplications,

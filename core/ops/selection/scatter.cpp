@@ -111,8 +111,8 @@ Scalar identity(IndexReduction reduce, DType dtype) {
     if (reduce == IndexReduction::prod) return 1;
     if (reduce != IndexReduction::amax && reduce != IndexReduction::amin) return 0;
     const bool lowest = reduce == IndexReduction::amax;
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    if (is_floating(dtype)) return lowest ? -kInfinity : kInfinity;
+    constexpr double kLargest = std::numeric_limits<double>::infinity();
+    if (is_floating(dtype)) return lowest ? -kLargest : kLargest;
     if (dtype == i64) return lowest ? INT64_MIN : INT64_MAX;
     if (dtype == i32) return lowest ? INT32_MIN : INT32_MAX;
     if (dtype == u8) return lowest ? 0 : 255;

@@ -268,6 +268,7 @@ const NamedOps& named_ops() {
         add_reduction_ops(all);
         add_statistics_ops(all);
         add_product_ops(all);
+        add_linalg_ops(all);
         add_network_ops(all);
         add_loss_ops(all);
         add_aliases(all);

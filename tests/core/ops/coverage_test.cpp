@@ -19,11 +19,10 @@ namespace {
 std::set<std::string> declared_ops() {
     std::set<std::string> names;
     const std::regex declaration(
-        R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>|UniqueElements) (\w+)\()");
+        R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>|UniqueElements|Svd|LeastSquares) (\w+)\()");
     std::smatch match;
     for (const char* header :
-         {"ops.h", "creation.h", "elementwise.h", "functional.h", "losses.h", "products.h",
-          "reductions.h", "sampling.h", "selection.h", "shaping.h"}) {
+         {"ops.h", "creation.h", "elementwise.h", "functional.h", "linalg.h", "losses.h", "products.h", "reductions.h", "sampling.h", "selection.h", "shaping.h"}) {
         std::ifstream file(str(AXLE_TESTS_DIR, "/../core/", header));
         for (std::string line; std::getline(file, line);)
             if (std::regex_search(line, match, declaration)) names.insert(match[1]);

@@ -1,0 +1,164 @@
+// Linear algebra: decompositions, solutions of linear equations, determinants, functions and norms
+// of matrices, with the names of torch.linalg. core/ops.h states the rules of all ops.
+//
+// Matrices are the last two dimensions of x [..., m, n]; the other dimensions are a batch. Ops
+// compute in f64 and round the result to the dtype of x, also the gradients. Operands on a GPU are
+// copied to the host, where the factorization runs, and the results are copied back; so these ops
+// wait for the GPU. Programs that do not call them contain no code of them.
+//
+// Ops throw DTypeError unless the operands are floating, ShapeError for operands with fewer than
+// two dimensions, or if matrices that must be square are not, and LinAlgError for a singular
+// matrix. The message of a LinAlgError names the op and the element of the batch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+
+namespace axle::linalg {
+
+// Thrown if a matrix is singular or not positive-definite, or if a decomposition does not converge.
+struct LinAlgError : Error {
+    using Error::Error;
+};
+
+// --- equations and triangular factors (linalg/solving.cpp)
+// Returns the lower (or upper) Cholesky factor of symmetric positive-definite matrices, of which
+// only this triangle is read. Throws LinAlgError if a matrix is not positive-definite.
+Tensor cholesky(const Tensor& x, bool upper = false);
+// Returns the solution X of A X = B for square A [..., n, n] and B [..., n, k], or of X A = B for B
+// [..., k, n] if left is false. Batch dimensions broadcast. B is a vector [..., n] if it is 1-d or
+// has the shape of A without its last dimension.
+Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
+// The same for triangular A, of which only one triangle is read, and whose diagonal is 1 if
+// unitriangular is true. B is a matrix. Singular A give infinities or NaN.
+Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
+                        bool unitriangular = false);
+Tensor inv(const Tensor& x);
+// Returns the determinant. The gradient is also right if the matrix is singular.
+Tensor det(const Tensor& x);
+// Returns the sign of the determinant and ln |determinant|: 0 and -inf for a singular matrix.
+std::pair<Tensor, Tensor> slogdet(const Tensor& x);
+
+// --- decompositions (linalg/decompositions.cpp). Gradients of vectors are finite only if the
+// singular values or eigenvalues are distinct, and right only for functions that do not depend on
+// the signs of the vectors.
+enum class QrMode : std::uint8_t { reduced, complete, r };
+// Returns Q and R with x = Q R, where the columns of Q are orthonormal and R is upper triangular: Q
+// [..., m, k] and R [..., k, n] with k = min(m, n), or k = m in the mode `complete`. In the mode
+// `r`, Q is empty ([0]) and R has no gradient. The backward pass throws UsageError for the mode
+// `complete` if m is above n.
+std::pair<Tensor, Tensor> qr(const Tensor& x, QrMode mode = QrMode::reduced);
+// Returns the first columns of the product of reflections I - tau[i] v[i] v[i]^T, where v[i] is
+// column i of x [..., m, n] below the diagonal and 1 on it. tau is [..., k] with k <= n <= m.
+Tensor householder_product(const Tensor& x, const Tensor& tau);
+// Returns the reflections of Q for householder_product(), with R in the upper triangle, and tau.
+// Has no gradient.
+std::pair<Tensor, Tensor> geqrf(const Tensor& x);
+// The result of svd(): x = U diag(S) Vh.
+struct Svd {
+    Tensor U;   // [..., m, m], or [..., m, k] unless full_matrices, with k = min(m, n)
+    Tensor S;   // [..., k], in descending order
+    Tensor Vh;  // [..., n, n], or [..., k, n] unless full_matrices
+};
+// Throw LinAlgError for elements that are not finite.
+Svd svd(const Tensor& x, bool full_matrices = true);
+Tensor svdvals(const Tensor& x);  // the singular values
+// Return the eigenvalues [..., n] of symmetric matrices in ascending order, and the eigenvectors as
+// columns [..., n, n]. Only the lower (or upper) triangle is read.
+std::pair<Tensor, Tensor> eigh(const Tensor& x, bool upper = false);
+Tensor eigvalsh(const Tensor& x, bool upper = false);
+
+// --- ranks and least squares (linalg/least_squares.cpp)
+struct RankOptions {
+    // Singular values up to max(atol, rtol * the largest one) count as 0. The default of rtol is
+    // the epsilon of the dtype times max(m, n), or 0 if atol is positive.
+    std::optional<double> atol = {}, rtol = {};
+    bool hermitian = false;  // the matrices are symmetric: only the lower triangle is read
+};
+Tensor matrix_rank(const Tensor& x, const RankOptions& options = {});  // i64, no gradient
+Tensor pinv(const Tensor& x, const RankOptions& options = {});         // the pseudoinverse
+// The result of lstsq(), which is that of PyTorch's driver gelsd.
+struct LeastSquares {
+    Tensor solution;   // [..., n, k], or [..., n] for a vector
+    Tensor residuals;  // [..., k], sums of squares; [0] unless m > n and all A have the rank n
+    Tensor rank;       // [...], i64
+    Tensor singular_values;  // of A; without gradient
+};
+// Returns the X of the least norm for which the norm of A X - B is the least, for A [..., m, n] and
+// B [..., m, k] or vectors [..., m] as in solve(). rcond is the rtol of pinv(); it decides the
+// rank.
+LeastSquares lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond = {});
+
+// --- functions of matrices (linalg/functions.cpp)
+Tensor matrix_exp(const Tensor& x);
+Tensor tensorinv(const Tensor& x, std::int64_t ind = 2);
+// Returns the X for which tensordot(A, X, X.dim()) = B, after moving dims of A to its end.
+Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});
+// Returns the sums of products along dim, after broadcasting.
+Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t dim = -1);
+// Returns the powers x^0, x^1, ..., x^(n - 1) of the elements as [..., n]; n is by default the last
+// size of x. Throws ValueError unless n is above 1.
+Tensor vander(const Tensor& x, std::optional<std::int64_t> n = {});
+
+// --- norms (linalg/matrix_norms.cpp)
+enum class MatrixNorm : std::uint8_t { fro, nuc };  // of Frobenius; the sum of singular values
+// Return norms of the matrices in two dimensions. The orders of the second overload are 1 (the
+// largest sum of |x| of a column), inf (of a row), 2 (the largest singular value), and -1, -inf and
+// -2 (the smallest ones). Throw ValueError for another order.
+Tensor matrix_norm(const Tensor& x, MatrixNorm ord = MatrixNorm::fro, const Dims& dims = {-2, -1},
+                   bool keepdim = false);
+Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims = {-2, -1}, bool keepdim = false);
+// Returns vector_norm(x, 2, dims) if ord is not given. Otherwise, returns the matrix norm over two
+// dims (or of x with two dimensions), or the vector norm over one dimension. Throws ShapeError for
+// other numbers of dimensions.
+Tensor norm(const Tensor& x, std::optional<double> ord = {}, const Dims& dims = {},
+            bool keepdim = false);
+// Returns the condition number: the product of the norms of x and of its inverse. If p is 2 or -2,
+// this is a ratio of singular values, and x need not be square.
+Tensor cond(const Tensor& x, double p = 2);
+Tensor cond(const Tensor& x, MatrixNorm p);
+
+// --- ops of core/ops.h with the defaults of torch.linalg
+using axle::matmul;
+using axle::matrix_power;
+using axle::multi_dot;
+using axle::vector_norm;
+inline Tensor cross(const Tensor& a, const Tensor& b, std::int64_t dim = -1) {
+    return axle::cross(a, b, dim);
+}
+inline Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = -2,
+                       std::int64_t dim2 = -1) {
+    return axle::diagonal(x, offset, dim1, dim2);
+}
+
+}  // namespace axle::linalg
+
+namespace axle {
+
+using linalg::cholesky;
+using linalg::det;
+using linalg::geqrf;
+using linalg::matrix_exp;
+using linalg::qr;
+using linalg::slogdet;
+inline Tensor inverse(const Tensor& x) { return linalg::inv(x); }
+inline Tensor pinverse(const Tensor& x, double rcond = 1e-15) {
+    return linalg::pinv(x, {.rtol = rcond});
+}
+
+// --- equations under the names of torch (linalg/solving.cpp)
+// Returns ln(determinant): NaN if the determinant is negative.
+Tensor logdet(const Tensor& x);
+// Return the solution X of A X = B [..., n, k], and the inverse of A, for the Cholesky factor of A.
+Tensor cholesky_solve(const Tensor& b, const Tensor& factor, bool upper = false);
+Tensor cholesky_inverse(const Tensor& factor, bool upper = false);
+// Returns the solution X of A X = B (with `transpose`, of the transposed A) for triangular A, and
+// A.
+std::pair<Tensor, Tensor> triangular_solve(const Tensor& b, const Tensor& a, bool upper = true,
+                                           bool transpose = false, bool unitriangular = false);
+
+}  // namespace axle
