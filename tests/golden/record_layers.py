@@ -5,6 +5,7 @@ arguments ("in."), the results ("out."), and the gradients ("grad.", "grad_in.")
 results, each multiplied by a recorded factor ("factor."). "after." is the state after the call.
 """
 
+import copy
 import math
 import pathlib
 
@@ -88,6 +89,21 @@ case("spectral_norm_conv",
      rand(1, 2, 3, 3))
 case("spectral_norm_evaluated", parametrizations.spectral_norm(nn.Linear(3, 2)), rand(4, 3),
      training=False)
+
+for name, layer in (("square", nn.Linear(4, 4)), ("tall", nn.Linear(2, 4)), ("wide", nn.Linear(5, 3))):
+    for orthogonal_map in "matrix_exp", "cayley", "householder":
+        for trivial in (True, False):
+            wrapped = parametrizations.orthogonal(
+                copy.deepcopy(layer), orthogonal_map=orthogonal_map, use_trivialization=trivial)
+            case(f"orthogonal_{name}_{orthogonal_map}_{int(trivial)}", wrapped,
+                 rand(3, layer.in_features))
+# The first parameters of the map householder without a base.
+weight = rand(4, 3)
+record["orthogonal_start.weight"] = weight
+layer = nn.Linear(3, 4)
+layer.weight.data.copy_(weight)
+layer = parametrizations.orthogonal(layer, orthogonal_map="householder", use_trivialization=False)
+keep("orthogonal_start", {"original": layer.parametrizations.weight.original, "out": layer.weight})
 
 path = pathlib.Path(__file__).parent / "layers.safetensors"
 save_file(record, path, {"source": f"torch {torch.__version__}"})

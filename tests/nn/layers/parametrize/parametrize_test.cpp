@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/parametrize/orthogonal.h"
 #include "tests/nn/recorded_case.h"
 
 namespace axle {
@@ -75,6 +76,69 @@ TEST(SpectralNorm, LimitsTheLargestSingularValue) {
         x = x / sqrt(sum(square(x)));
     }
     EXPECT_NEAR(sqrt(sum(square(matmul(w.t(), x)))).item(), 1, 1e-4);
+}
+
+TEST(Orthogonal, MatchesPyTorch) {
+    using nn::OrthogonalMap;
+    const std::pair<const char*, OrthogonalMap> maps[] = {
+        {"matrix_exp", OrthogonalMap::matrix_exp},
+        {"cayley", OrthogonalMap::cayley},
+        {"householder", OrthogonalMap::householder}};
+    for (const auto& [map, value] : maps)
+        for (const bool trivial : {true, false}) {
+            const nn::OrthogonalOptions options = {value, trivial};
+            const auto check = [&, map = map](const char* shape, nn::Linear layer) {
+                check_layer(str("orthogonal_", shape, "_", map, "_", trivial ? 1 : 0),
+                            nn::Orthogonal<nn::Linear>(std::move(layer), options));
+            };
+            check("square", nn::Linear(4, 4));
+            check("tall", nn::Linear(2, 4));
+            check("wide", nn::Linear(5, 3));
+        }
+}
+
+TEST(Orthogonal, StartsWithTheReflectionsThatPyTorchComputes) {
+    const RecordedCase recorded("orthogonal_start", "layers.safetensors");
+    nn::Linear plain(3, 4);
+    plain.to(f64);
+    plain.weight.set_data(recorded.tensors.at("weight"));
+    const nn::Orthogonal<nn::Linear> layer(
+        std::move(plain),
+        {.orthogonal_map = nn::OrthogonalMap::householder, .use_trivialization = false});
+    expect_close(layer.original.detach(), recorded.tensors.at("original"), 1e-12);
+    expect_close(layer.weight().detach(), recorded.tensors.at("out"), 1e-12);
+}
+
+TEST(Orthogonal, HasOrthonormalRowsOrColumnsAndKeepsOrthogonalWeights) {
+    manual_seed(3);
+    for (const auto& [out, in] : {std::pair(3, 5), std::pair(5, 3), std::pair(4, 4)}) {
+        const nn::Orthogonal<nn::Linear> layer(nn::Linear(in, out));
+        const Tensor w = layer.weight().detach();
+        EXPECT_EQ(w.shape(), Shape({out, in}));
+        const Tensor product = out < in ? matmul(w, w.t()) : matmul(w.t(), w);
+        expect_close(product, eye(std::min(in, out)), 1e-5);
+        nn::Linear orthogonal(in, out);
+        orthogonal.weight.set_data(w);
+        expect_close(nn::Orthogonal<nn::Linear>(std::move(orthogonal)).weight().detach(), w, 1e-5);
+    }
+    expect_error<ShapeError>({"Orthogonal: ", "[3]"},
+                             [] { nn::parametrize::OrthogonalWeight().start(ones({3}), {}); });
+}
+
+TEST(Orthogonal, StaysOrthogonalInTrainingAndIsCloned) {
+    manual_seed(4);
+    nn::Orthogonal<nn::Linear> layer(nn::Linear(4, 6));
+    const Tensor x = randn({5, 4});
+    sum(square(sub(layer(x), 1))).backward();
+    layer.original.detach().sub_(mul(layer.original.grad(), 0.1));
+    const Tensor w = layer.weight().detach();
+    expect_close(matmul(w.t(), w), eye(4), 1e-5);
+    nn::Orthogonal<nn::Linear> copy = layer.clone();
+    expect_close(copy.weight().detach(), w);
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : layer.state_dict()) names.push_back(name);
+    EXPECT_THAT(names, testing::UnorderedElementsAre("bias", "parametrizations.weight.original",
+                                                     "parametrizations.weight.0.base"));
 }
 
 TEST(Parametrizations, RejectInvalidDimensions) {
