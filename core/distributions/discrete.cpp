@@ -1,0 +1,129 @@
+#include "core/distributions/discrete.h"
+
+#include <limits>
+
+#include "core/check.h"
+
+namespace axle::distributions {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Returns the parameter that is defined.
+const Tensor& only_parameter(const char* distribution, const ProbsOrLogits& p) {
+    if (p.probs.defined() == p.logits.defined())
+        throw ValueError(str(distribution,
+                             ": exactly one of probs and logits must be given: there are ",
+                             p.probs.defined() ? 2 : 0));
+    const Tensor& x = p.probs.defined() ? p.probs : p.logits;
+    check_floating(distribution, x, p.probs.defined() ? "probs" : "logits");
+    return x;
+}
+
+// Returns the probabilities limited to [epsilon, 1 - epsilon], so that their logits are finite.
+Tensor limited(const Tensor& probs) {
+    const double epsilon = probs.dtype() == f64   ? 0x1p-52
+                           : probs.dtype() == f32 ? 0x1p-23
+                           : probs.dtype() == f16 ? 0x1p-10
+                                                  : 0x1p-7;
+    return clamp(probs, epsilon, 1 - epsilon);
+}
+
+// Returns the least finite number of the dtype.
+double lowest(DType dtype) {
+    return dtype == f64   ? -std::numeric_limits<double>::max()
+           : dtype == f16 ? -65504.0
+                          : -3.3895313892515355e38;
+}
+
+}  // namespace
+
+Categorical::Categorical(const ProbsOrLogits& p, bool validate_args)
+    : Distribution("Categorical", validate_args) {
+    const Tensor& x = only_parameter("Categorical", p);
+    if (x.dim() == 0)
+        throw ShapeError(str("Categorical: the parameter must have a dimension: ", x.shape()));
+    if (p.probs.defined()) {
+        if (validate_args) {
+            const Tensor total = sum(x.detach(), -1);
+            check_condition("Categorical", "probs", "not negative", ge(x.detach(), 0));
+            check_condition("Categorical", "the sum of probs", "positive", gt(total, 0));
+        }
+        probs = div(x, sum(x, -1, true));
+        logits = log(limited(probs));
+    } else {
+        if (validate_args)
+            check_condition("Categorical", "logits", "numbers", eq(x.detach(), x.detach()));
+        logits = sub(x, logsumexp(x, -1, true));
+        probs = softmax(logits, -1);
+    }
+    Shape batch = x.shape();
+    batch.erase(batch.size() - 1);
+    set_shapes(batch);
+}
+
+Tensor Categorical::draw(const Shape& sample_shape) const {
+    const std::int64_t n = probs.size(-1), count = numel(sample_shape);
+    const Shape shape = sample_size(sample_shape);
+    if (numel(shape) == 0) return Tensor::empty(shape, {.dtype = i64, .device = probs.device()});
+    const Tensor indices = multinomial(reshape(probs.detach(), {-1, n}), count, true);
+    return reshape(contiguous(transpose(indices, 0, 1)), shape);
+}
+
+Tensor Categorical::log_prob(const Tensor& value) const {
+    check_index_dtype("Categorical", value);
+    const std::int64_t n = logits.size(-1);
+    check_value(value, "an index of a probability", logical_and(ge(value, 0), lt(value, n)));
+    const Shape shape = broadcast_shapes("Categorical", value.shape(), batch_shape());
+    Shape rows = shape;
+    rows.push_back(n);
+    const Tensor index = unsqueeze(expand(value, shape), -1);
+    return squeeze(gather(expand(logits, rows), -1, index), -1);
+}
+
+Tensor Categorical::entropy() const {
+    return neg(sum(mul(clamp(logits, lowest(logits.dtype()), {}), probs), -1));
+}
+
+Tensor Categorical::mean() const {
+    return full(batch_shape(), kNaN, {.dtype = probs.dtype(), .device = probs.device()});
+}
+Tensor Categorical::variance() const { return mean(); }
+
+Bernoulli::Bernoulli(const ProbsOrLogits& p, bool validate_args)
+    : Distribution("Bernoulli", validate_args) {
+    const Tensor& x = only_parameter("Bernoulli", p);
+    if (p.probs.defined()) {
+        if (validate_args)
+            check_condition("Bernoulli", "probs", "in [0, 1]",
+                            logical_and(ge(x.detach(), 0), le(x.detach(), 1)));
+        probs = x;
+        const Tensor inner = limited(x);
+        logits = sub(log(inner), log1p(neg(inner)));
+    } else {
+        if (validate_args)
+            check_condition("Bernoulli", "logits", "numbers", eq(x.detach(), x.detach()));
+        logits = x;
+        probs = sigmoid(x);
+    }
+    set_shapes(x.shape());
+}
+
+Tensor Bernoulli::draw(const Shape& sample_shape) const {
+    return bernoulli(expand(probs.detach(), sample_size(sample_shape)));
+}
+
+Tensor Bernoulli::log_prob(const Tensor& value) const {
+    check_value(value, "0 or 1", logical_or(eq(value.detach(), 0), eq(value.detach(), 1)));
+    const Shape shape = broadcast_shapes("Bernoulli", value.shape(), batch_shape());
+    return neg(binary_cross_entropy_with_logits(expand(logits, shape), expand(value, shape),
+                                                {.reduction = Reduction::none}));
+}
+
+Tensor Bernoulli::entropy() const {
+    return binary_cross_entropy_with_logits(logits, probs, {.reduction = Reduction::none});
+}
+
+Tensor Bernoulli::variance() const { return mul(probs, sub(1, probs)); }
+
+}  // namespace axle::distributions

@@ -1,0 +1,57 @@
+#include "core/distributions/distribution.h"
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+
+namespace axle::distributions {
+
+std::vector<Tensor> broadcast_parameters(const char* distribution,
+                                         const std::vector<Parameter>& parameters) {
+    TensorOptions options;
+    for (const Parameter& p : parameters)
+        if (p.tensor().defined()) {
+            check_floating(distribution, p.tensor(), "a parameter");
+            options = {.dtype = p.tensor().dtype(), .device = p.tensor().device()};
+        }
+    std::vector<Tensor> tensors;
+    Shape shape;
+    for (const Parameter& p : parameters) {
+        tensors.push_back(p.tensor().defined() ? p.tensor() : full({}, p.number(), options));
+        shape = broadcast_shapes(distribution, shape, tensors.back().shape());
+    }
+    for (Tensor& t : tensors) t = expand(t, shape);
+    return tensors;
+}
+
+void check_condition(const char* distribution, const char* name, const char* condition,
+                     const Tensor& is_fulfilled) {
+    if (!is_fulfilled.device().is_cpu() || all(is_fulfilled).item<bool>()) return;
+    throw ValueError(str(distribution, ": ", name, " must be ", condition, ": the shape is ",
+                         is_fulfilled.shape()));
+}
+
+Tensor Distribution::sample(const Shape& sample_shape) const {
+    const NoGrad no_grad;
+    return draw(sample_shape).detach();
+}
+
+Tensor Distribution::rsample(const Shape&) const {
+    throw UsageError(str(name_, ": rsample is not supported, because samples are discrete"));
+}
+
+Tensor Distribution::draw(const Shape& sample_shape) const { return rsample(sample_shape); }
+
+Shape Distribution::sample_size(const Shape& sample_shape) const {
+    Shape shape = sample_shape;
+    for (const std::int64_t n : batch_shape_) shape.push_back(n);
+    for (const std::int64_t n : event_shape_) shape.push_back(n);
+    return shape;
+}
+
+void Distribution::check_value(const Tensor& value, const char* condition,
+                               const Tensor& is_fulfilled) const {
+    broadcast_shapes(name_, value.shape(), sample_size({}));
+    if (validate_args_) check_condition(name_, "the value", condition, is_fulfilled);
+}
+
+}  // namespace axle::distributions

@@ -1,0 +1,93 @@
+// Distribution: the base class of probability distributions, with the names of torch.distributions.
+//
+//     const distributions::Normal policy(mean, std);
+//     const Tensor action = policy.sample();
+//     const Tensor loss = -policy.log_prob(action) * reward;
+//
+// The parameters of a distribution broadcast to its batch shape. One sample of each distribution of
+// the batch has the event shape: [] for one number, [n] for a vector. Parameters and values on the
+// CPU are checked (ValueError), unless validate_args is false.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "core/ops.h"
+
+namespace axle::distributions {
+
+// A parameter of a distribution: a floating tensor, or a number, which gets the dtype and device of
+// the other parameters (f32 on the CPU if all are numbers).
+class Parameter {
+  public:
+    Parameter(const Tensor& tensor) : tensor_(tensor) {}  // NOLINT(google-explicit-constructor)
+    template <class T>
+        requires std::is_arithmetic_v<T>
+    Parameter(T number) : number_(static_cast<double>(number)) {}  // NOLINT
+
+    const Tensor& tensor() const { return tensor_; }  // undefined for a number
+    double number() const { return number_; }
+
+  private:
+    Tensor tensor_;
+    double number_ = 0;
+};
+
+// Returns the parameters as tensors of one shape. Throws ShapeError if they do not broadcast, and
+// DTypeError unless they are floating; the messages name the distribution.
+std::vector<Tensor> broadcast_parameters(const char* distribution,
+                                         const std::vector<Parameter>& parameters);
+// Throws ValueError "distribution: name must be `condition`" if a CPU tensor has a false element.
+void check_condition(const char* distribution, const char* name, const char* condition,
+                     const Tensor& is_fulfilled);
+
+// A distribution. Objects are immutable; copies share their parameters.
+class Distribution {
+  public:
+    virtual ~Distribution() = default;
+
+    const Shape& batch_shape() const { return batch_shape_; }
+    const Shape& event_shape() const { return event_shape_; }
+
+    // Returns samples [sample_shape..., batch_shape..., event_shape...] from the default generator,
+    // without a gradient.
+    Tensor sample(const Shape& sample_shape = {}) const;
+    // Returns samples with a gradient with respect to the parameters. Throws UsageError unless
+    // has_rsample().
+    virtual Tensor rsample(const Shape& sample_shape = {}) const;
+    virtual bool has_rsample() const { return false; }
+    // Returns the logarithm of the density or of the probability of values, whose shape broadcasts
+    // with batch_shape + event_shape. Throws ValueError for a value outside of the support.
+    virtual Tensor log_prob(const Tensor& value) const = 0;
+    // Return a number for each distribution of the batch; mean and variance for each element of the
+    // event. The moments of Categorical are NaN.
+    virtual Tensor entropy() const = 0;
+    virtual Tensor mean() const = 0;
+    virtual Tensor variance() const = 0;
+    Tensor stddev() const { return sqrt(variance()); }
+
+  protected:
+    Distribution(const char* name, bool validate_args)
+        : name_(name), validate_args_(validate_args) {}
+    Distribution(const Distribution&) = default;
+    Distribution& operator=(const Distribution&) = default;
+
+    void set_shapes(const Shape& batch, const Shape& event = {}) {
+        batch_shape_ = batch, event_shape_ = event;
+    }
+    // Draws samples of this shape; called under NoGrad. The default calls rsample().
+    virtual Tensor draw(const Shape& sample_shape) const;
+    Shape sample_size(const Shape& sample_shape) const;  // sample_shape + batch + event
+    // Throws ValueError if the value has an element outside of the support, and ShapeError if its
+    // shape does not fit.
+    void check_value(const Tensor& value, const char* condition, const Tensor& is_fulfilled) const;
+    bool validates() const { return validate_args_; }
+    const char* name() const { return name_; }
+
+  private:
+    const char* name_;
+    Shape batch_shape_, event_shape_;
+    bool validate_args_;
+};
+
+}  // namespace axle::distributions

@@ -1,0 +1,36 @@
+// MultivariateNormal.
+#pragma once
+
+#include "core/distributions/distribution.h"
+
+namespace axle::distributions {
+
+// The matrix of a multivariate normal distribution [..., n, n], of which exactly one must be
+// defined (ValueError): the covariances, their inverse, or a lower triangular factor L with a
+// positive diagonal, where the covariances are L L^T.
+struct Covariance {
+    Tensor covariance_matrix = {}, precision_matrix = {}, scale_tril = {};
+};
+
+// The normal distribution of vectors [n] with the mean loc [..., n].
+class MultivariateNormal : public Distribution {
+  public:
+    // Throws ShapeError for shapes that do not fit, ValueError for a matrix that is not symmetric
+    // or not lower triangular, and linalg::LinAlgError if it is not positive-definite.
+    MultivariateNormal(const Tensor& loc, const Covariance& matrix, bool validate_args = true);
+    Tensor rsample(const Shape& sample_shape = {}) const override;
+    bool has_rsample() const override { return true; }
+    Tensor log_prob(const Tensor& value) const override;
+    Tensor entropy() const override;
+    Tensor mean() const override { return loc; }
+    Tensor variance() const override;
+    Tensor covariance_matrix() const;
+    Tensor precision_matrix() const;
+
+    Tensor loc, scale_tril;
+};
+
+// Returns the Kullback-Leibler divergence of p from q.
+Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q);
+
+}  // namespace axle::distributions
