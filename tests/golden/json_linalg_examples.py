@@ -2,7 +2,7 @@
 
 import torch
 
-from json_examples import K, R
+from json_examples import K, R, inf
 
 # The other examples keep their random numbers.
 before = torch.get_rng_state()
@@ -47,6 +47,7 @@ EXAMPLES += [
     ("linalg.matrix_rank", [K(R(4, 3))], {}),
     ("matrix_norm", [R(2, 3, 4)], {"ord": "nuc", "dim": [0, 2], "keepdim": True}),
     ("matrix_norm", [R(3, 4)], {"ord": -2}),
+    ("matrix_norm", [R(3, 4)], {"ord": inf}),
     ("linalg.norm", [R(3, 4)], {"ord": "nuc"}),
     ("linalg.norm", [R(3, 4)], {"ord": 2}),
     ("linalg.cond", [K(R(3, 3))], {"p": "fro"}),

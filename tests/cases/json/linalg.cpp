@@ -15,14 +15,14 @@ linalg::RankOptions rank_options(Call& c) {
     return {c.maybe_number("atol"), rtol, c.flag("hermitian", false)};
 }
 
-// Returns the matrix norm whose order is a number or a name.
+// Returns the matrix norm whose order is a number (infinities are texts) or the name fro or nuc.
 Tensor named_matrix_norm(Call& c, const Dims& dims) {
     const bool keepdim = c.flag("keepdim", false);
-    if (c.has("ord") && !c.is_text("ord"))
-        return linalg::matrix_norm(c.x(0), c.number("ord"), dims, keepdim);
-    const MatrixNorm ord =
-        c.one_of<MatrixNorm>("ord", "fro", {{"fro", MatrixNorm::fro}, {"nuc", MatrixNorm::nuc}});
-    return linalg::matrix_norm(c.x(0), ord, dims, keepdim);
+    const std::string name = c.has("ord") && c.is_text("ord") ? c.text("ord", "") : "";
+    if (!c.has("ord") || name == "fro")
+        return linalg::matrix_norm(c.x(0), MatrixNorm::fro, dims, keepdim);
+    if (name == "nuc") return linalg::matrix_norm(c.x(0), MatrixNorm::nuc, dims, keepdim);
+    return linalg::matrix_norm(c.x(0), c.number("ord"), dims, keepdim);
 }
 
 void name_equations(NamedOps& ops) {
@@ -80,10 +80,10 @@ void name_functions(NamedOps& ops) {
     ops["linalg.vander"] = [](Call& c) { return linalg::vander(c.x(0), c.maybe_integer("N")); };
     ops["matrix_norm"] = [](Call& c) { return named_matrix_norm(c, c.dims("dim", {-2, -1})); };
     ops["linalg.cond"] = [](Call& c) {
-        if (!c.is_text("p")) return linalg::cond(c.x(0), c.number("p", 2));
-        return linalg::cond(
-            c.x(0),
-            c.one_of<MatrixNorm>("p", "fro", {{"fro", MatrixNorm::fro}, {"nuc", MatrixNorm::nuc}}));
+        const std::string name = c.has("p") && c.is_text("p") ? c.text("p", "") : "";
+        if (name == "fro") return linalg::cond(c.x(0), MatrixNorm::fro);
+        if (name == "nuc") return linalg::cond(c.x(0), MatrixNorm::nuc);
+        return linalg::cond(c.x(0), c.number("p", 2));
     };
 }
 

@@ -61,7 +61,9 @@ Tensor linalg_norm(Call& c) {
     if (of_matrix && c.is_text("ord") && c.text("ord", "") == "nuc")
         return linalg::matrix_norm(x, linalg::MatrixNorm::nuc, both, keepdim);
     const double p = exponent_of(c, "ord");
-    if (!of_matrix || c.is_text("ord")) return vector_norm(x, p, dims, keepdim);
+    // Infinite orders are texts, too.
+    const bool is_fro = c.is_text("ord") && c.text("ord", "") == "fro";
+    if (!of_matrix || is_fro) return vector_norm(x, p, dims, keepdim);
     return linalg::matrix_norm(x, p, both, keepdim);
 }
 

@@ -12,10 +12,9 @@
 #include "gmock/gmock.h"
 #include "tests/close.h"
 
-namespace axle {
+namespace axle::distributions {
 namespace {
 
-using namespace distributions;
 using tests::expect_close;
 using tests::expect_error;
 using Parameters = const std::vector<Tensor>&;
@@ -343,4 +342,4 @@ TEST(Distributions, CheckParametersAndValues) {
 }
 
 }  // namespace
-}  // namespace axle
+}  // namespace axle::distributions

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/close.h"
 
-namespace axle {
+namespace axle::linalg {
 namespace {
 
 using tests::expect_close;
@@ -82,4 +82,4 @@ TEST(Lstsq, ReturnsResidualsOnlyForMatricesOfFullRank) {
 }
 
 }  // namespace
-}  // namespace axle
+}  // namespace axle::linalg
