@@ -39,13 +39,14 @@ endforeach()
 # Headers that few programs need are not in <axle/axle.h>, because each of them would slow down the
 # compilation of all programs: raw kernels (except the settings of the thread pool), the YAML
 # configuration of the training programs, the parts of trackers, the profiler, CUDA graphs, less
-# common file formats, drawings and simulations of schedules, and building blocks of other headers.
+# common file formats, drawings and simulations of schedules, convolution of signals and volumes, and
+# building blocks of other headers.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
     "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
     "^accel/utils/text[.]h"
-    "^core/(float8|graph|launch)[.]h"
+    "^core/(float8|graph|launch|spatial)[.]h"
     "^core/system/numerics[.]h"
     "^core/attention/attention_part[.]h"
     "^core/autograd/deferred[.]h"
@@ -58,6 +59,7 @@ set(only_by_path
     "^dist/(ops|parallel)/"
     "^dist/pipeline/drawing[.]h"
     "^dist/pipeline/simulation[.]h"
+    "^nn/layers/spatial/"
     "^nn/models/transformer[.]h"
     "^nn/models/(text|vision)/"
     "^nn/precision/"

@@ -62,6 +62,8 @@ const std::vector<OpCase>& op_cases() {
         add("pool", add_pool_cases);
         add("interpolate", add_interpolate_cases);
         add("sampling", add_sampling_cases);
+        add("convolutions", add_convolutions_cases);
+        add("pools", add_pools_cases);
         add("attention", add_attention_cases);
         add("loss", add_loss_cases);
         add("losses", add_losses_cases);

@@ -3,13 +3,12 @@
 // derivatives of any order are supported.
 #include "kernels/ops/conv.h"
 
-#include <algorithm>
-
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/spatial/conv_checks.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
@@ -86,67 +85,20 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
                   });
 }
 
-// --- argument checks of conv2d and conv_transpose2d
-
-void check_range(const char* op, const char* name, Size2 value, std::int64_t min_value) {
-    constexpr std::int64_t kMax = INT32_MAX;
-    if (value.h < min_value || value.w < min_value || value.h > kMax || value.w > kMax)
-        throw ValueError(str(op, ": ", name, " must be from ", min_value, " to 2^31 - 1: ", value));
+ConvSizes sizes_of(Size2 stride, Size2 padding, Size2 dilation, std::int64_t groups,
+                   Size2 output_padding = 0) {
+    return {.stride = {stride.h, stride.w},
+            .padding = {padding.h, padding.w},
+            .dilation = {dilation.h, dilation.w},
+            .groups = groups,
+            .output_padding = {output_padding.h, output_padding.w}};
 }
 
-// Throws unless x, weight and bias are valid operands of conv2d, or of conv_transpose2d if
-// is_transposed.
-void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const ConvGeometry& geometry, bool is_transposed) {
-    check_floating(op, x);
-    check_same_dtype(op, x, weight, "x", "weight");
-    const auto operands = [&] { return str("x ", x.shape(), ", weight ", weight.shape()); };
-    if (x.dim() != 3 && x.dim() != 4)
-        throw ShapeError(str(op, ": x must be [N, C, H, W] or [C, H, W]: ", operands()));
-    if (weight.dim() != 4)
-        throw ShapeError(str(op, ": weight must have 4 dimensions: ", operands()));
-    for (const std::int64_t size : weight.shape())
-        if (size == 0) throw ShapeError(str(op, ": weight is empty: ", operands()));
-    if (weight.size(0) % geometry.groups != 0)
-        throw ShapeError(str(op, ": size 0 of weight must be a multiple of groups: weight ",
-                             weight.shape(), ", groups ", geometry.groups));
-    const std::int64_t channels = is_transposed ? weight.size(0) : weight.size(1) * geometry.groups;
-    const std::int64_t out = is_transposed ? weight.size(1) * geometry.groups : weight.size(0);
-    if (x.size(-3) != channels)
-        throw ShapeError(str(op, ": x must have ", channels, " channels: ", operands(), ", groups ",
-                             geometry.groups));
-    if (x.size(-1) == 0 || x.size(-2) == 0)
-        throw ShapeError(str(op, ": the images are empty: ", operands()));
-    if (!bias.defined()) return;
-    check_same_dtype(op, x, bias, "x", "bias");
-    if (bias.shape() != Shape{out})
-        throw ShapeError(str(op, ": bias must be [", out, "]: bias ", bias.shape(), ", weight ",
-                             weight.shape()));
-}
-
-ConvGeometry make_geometry(const char* op, Size2 stride, Size2 padding, Size2 dilation,
-                           std::int64_t groups) {
-    check_range(op, "stride", stride, 1);
-    check_range(op, "padding", padding, 0);
-    check_range(op, "dilation", dilation, 1);
-    if (groups < 1) throw ValueError(str(op, ": groups must be positive: ", groups));
-    return {{stride.h, padding.h, dilation.h}, {stride.w, padding.w, dilation.w}, groups};
-}
-
-std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
-    return axis.dilation * (kernel - 1) + 1;
-}
-
-// Throws ShapeError if a padded image has more than 2^40 pixels. Kernels multiply this number by
-// the numbers of channels and images to compute the sizes of scratch memory.
-void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
-    constexpr std::int64_t kMax = std::int64_t{1} << 40;
-    if (padded.h <= kMax / padded.w) return;
-    throw ShapeError(str(op, ": the padded images must have at most 2^40 pixels: their size is ",
-                         padded, ", x ", x.shape(), ", padding ",
-                         Size2(geometry.h.padding, geometry.w.padding), ", stride ",
-                         Size2(geometry.h.stride, geometry.w.stride), ", dilation ",
-                         Size2(geometry.h.dilation, geometry.w.dilation)));
+ConvGeometry geometry_of(const ConvSizes& sizes) {
+    const auto axis = [&](int d) {
+        return kernels::ConvAxis{sizes.stride[d], sizes.padding[d], sizes.dilation[d]};
+    };
+    return {axis(0), axis(1), sizes.groups};
 }
 
 // Sets the stride to 1 along dimensions with a single window. There the stride has no effect, and
@@ -169,22 +121,11 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const profiler::OpScope scope("conv2d");
     check_device("conv2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
-    ConvGeometry geometry =
-        make_geometry("conv2d", options.stride, options.padding, options.dilation, options.groups);
-    check_operands("conv2d", x, weight, bias, geometry, false);
-    const auto size = [&](int dim, const kernels::ConvAxis& axis) {
-        const std::int64_t padded = x.size(dim) + 2 * axis.padding;
-        const std::int64_t covered = window(weight.size(dim), axis);
-        if (padded < covered)
-            throw ShapeError(str("conv2d: the kernel is larger than the padded input: x ",
-                                 x.shape(), ", weight ", weight.shape(), ", padding ",
-                                 options.padding, ", dilation ", options.dilation));
-        return (padded - covered) / axis.stride + 1;
-    };
-    const Size2 to = {size(-2, geometry.h), size(-1, geometry.w)};
-    check_padded("conv2d",
-                 {x.size(-2) + 2 * geometry.h.padding, x.size(-1) + 2 * geometry.w.padding}, x,
-                 geometry);
+    const ConvSizes sizes =
+        sizes_of(options.stride, options.padding, options.dilation, options.groups);
+    const Dims size = conv_size("conv2d", x, weight, bias, sizes);
+    const Size2 to = {size[0], size[1]};
+    ConvGeometry geometry = geometry_of(sizes);
     drop_strides(geometry, to);
     return on_batch(
         x, [&](const Tensor& batch) { return forward(batch, weight, bias, geometry, to); });
@@ -195,28 +136,11 @@ Tensor conv_transpose2d(const Tensor& x_in, const Tensor& weight_in, const Tenso
     const profiler::OpScope scope("conv_transpose2d");
     check_device("conv_transpose2d", {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
-    ConvGeometry geometry = make_geometry("conv_transpose2d", options.stride, options.padding,
-                                          options.dilation, options.groups);
-    check_range("conv_transpose2d", "output_padding", options.output_padding, 0);
-    check_operands("conv_transpose2d", x, weight, bias, geometry, true);
-    const auto size = [&](int dim, const kernels::ConvAxis& axis, std::int64_t extra) {
-        if (extra >= std::max(axis.stride, axis.dilation))
-            throw ValueError(
-                str("conv_transpose2d: output_padding must be smaller than the stride "
-                    "or the dilation: output_padding ",
-                    options.output_padding, ", stride ", options.stride, ", dilation ",
-                    options.dilation));
-        const std::int64_t n = (x.size(dim) - 1) * axis.stride - 2 * axis.padding +
-                               window(weight.size(dim), axis) + extra;
-        if (n < 1)
-            throw ShapeError(str("conv_transpose2d: the result would be empty: x ", x.shape(),
-                                 ", weight ", weight.shape(), ", padding ", options.padding));
-        return n;
-    };
-    const Size2 to = {size(-2, geometry.h, options.output_padding.h),
-                      size(-1, geometry.w, options.output_padding.w)};
-    check_padded("conv_transpose2d", {to.h + 2 * geometry.h.padding, to.w + 2 * geometry.w.padding},
-                 x, geometry);
+    const ConvSizes sizes = sizes_of(options.stride, options.padding, options.dilation,
+                                     options.groups, options.output_padding);
+    const Dims size = conv_transpose_size("conv_transpose2d", x, weight, bias, sizes);
+    const Size2 to = {size[0], size[1]};
+    ConvGeometry geometry = geometry_of(sizes);
     drop_strides(geometry, {x.size(-2), x.size(-1)});
     return on_batch(
         x, [&](const Tensor& batch) { return transposed(batch, weight, bias, geometry, to); });

@@ -6,59 +6,17 @@
 #include <cstdint>
 
 #include "core/autograd/autograd.h"
-#include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/spatial/integer_pool.h"
+#include "core/ops/spatial/pool_checks.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/index.h"
 
 namespace axle {
 namespace {
 
-void check_planes(const char* op, const Tensor& x) {
-    check_device(op, {&x});
-    check_floating(op, x);
-    bool planes = x.dim() == 3 || x.dim() == 4;
-    for (int d = x.dim() == 4 ? 1 : 0; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
-    if (!planes)
-        throw ShapeError(
-            str(op, ": x must be [N, C, H, W] or [C, H, W], and only N can be 0: x ", x.shape()));
-}
-
-void check_positive(const char* op, const char* name, Size2 size) {
-    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic up to this number cannot overflow
-    if (size.h < 1 || size.w < 1 || size.h > kMax || size.w > kMax)
-        throw ValueError(str(op, ": ", name, " must be positive and below 2^31: ", size));
-}
-
-void check_padding(const char* op, Size2 padding, Size2 kernel) {
-    if (padding.h < 0 || padding.w < 0)
-        throw ValueError(str(op, ": the padding must not be negative: ", padding));
-    if (padding.h > kernel.h / 2 || padding.w > kernel.w / 2)
-        throw ValueError(str(op, ": the padding must be at most half of the kernel size: padding ",
-                             padding, ", kernel ", kernel));
-}
-
-// Returns the number of windows on an axis. ceil_mode adds an incomplete window that starts inside
-// the input.
-std::int64_t windows(const kernels::PoolAxis& axis, std::int64_t in, bool ceil_mode) {
-    const std::int64_t extent = axis.dilation * (axis.kernel - 1) + 1;
-    const std::int64_t free_space = in + 2 * axis.padding - extent;
-    if (free_space < 0 && (!ceil_mode || free_space <= -axis.stride)) return 0;
-    const std::int64_t count = (free_space + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
-    return ceil_mode && (count - 1) * axis.stride >= in + axis.padding ? count - 1 : count;
-}
-
-Size2 output_size(const char* op, const Tensor& x, const kernels::Pool& pool, bool ceil_mode) {
-    const Size2 out = {windows(pool.h, x.size(-2), ceil_mode),
-                       windows(pool.w, x.size(-1), ceil_mode)};
-    if (out.h < 1 || out.w < 1)
-        throw ShapeError(str(op, ": the kernel ", Size2(pool.h.kernel, pool.w.kernel),
-                             " is larger than the padded input: x ", x.shape(), ", padding ",
-                             Size2(pool.h.padding, pool.w.padding), ", dilation ",
-                             Size2(pool.h.dilation, pool.w.dilation)));
-    return out;
-}
+Size2 size_of_dims(const Dims& size) { return {size[0], size[1]}; }
 
 Shape with_planes(Shape shape, Size2 size) {
     shape[shape.size() - 2] = size.h;
@@ -108,22 +66,25 @@ std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernel
 
 std::pair<Tensor, Tensor> max_pool_windows(const char* op, const Tensor& x, Size2 kernel,
                                            const MaxPoolOptions& options, bool wants_indices) {
-    check_planes(op, x);
     const Size2 stride = options.stride.value_or(kernel), padding = options.padding,
                 dilation = options.dilation;
-    check_positive(op, "the kernel", kernel);
-    check_positive(op, "the stride", stride);
-    check_positive(op, "the dilation", dilation);
-    check_padding(op, padding, kernel);
+    const PoolSizes sizes = {.kernel = dims_of(kernel),
+                             .stride = dims_of(stride),
+                             .padding = dims_of(padding),
+                             .dilation = dims_of(dilation),
+                             .ceil_mode = options.ceil_mode,
+                             .integers = true};
+    const Dims size = pooled_size(op, x, sizes);
+    if (!is_floating(x.dtype())) return integer_max_pool2d(x, sizes, size);
     const kernels::Pool pool = {.h = {kernel.h, stride.h, padding.h, dilation.h},
                                 .w = {kernel.w, stride.w, padding.w, dilation.w}};
-    return max_pool(op, x, pool, output_size(op, x, pool, options.ceil_mode), wants_indices);
+    return max_pool(op, x, pool, size_of_dims(size), wants_indices);
 }
 
 std::pair<Tensor, Tensor> max_pool_parts(const char* op, const Tensor& x, Size2 size,
                                          bool wants_indices) {
-    check_planes(op, x);
-    check_positive(op, "the size", size);
+    check_pool_input(op, x, 2);
+    check_pool_size(op, "the size", dims_of(size));
     return max_pool(op, x, {.adaptive = true}, size, wants_indices);
 }
 
@@ -175,24 +136,26 @@ std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size
 Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options) {
     const profiler::OpScope scope("avg_pool2d");
     const char* op = "avg_pool2d";
-    check_planes(op, x);
     const Size2 stride = options.stride.value_or(kernel), padding = options.padding;
-    check_positive(op, "the kernel", kernel);
-    check_positive(op, "the stride", stride);
-    check_padding(op, padding, kernel);
+    const Dims size = pooled_size(op, x,
+                                  {.kernel = dims_of(kernel),
+                                   .stride = dims_of(stride),
+                                   .padding = dims_of(padding),
+                                   .dilation = {1, 1},
+                                   .ceil_mode = options.ceil_mode});
     if (options.divisor_override == 0)
         throw ValueError("avg_pool2d: divisor_override must not be 0");
     const kernels::Pool pool = {.h = {kernel.h, stride.h, padding.h},
                                 .w = {kernel.w, stride.w, padding.w},
                                 .count_padding = options.count_include_pad,
                                 .divisor = options.divisor_override.value_or(0)};
-    return mean_pool(op, x, pool, output_size(op, x, pool, options.ceil_mode));
+    return mean_pool(op, x, pool, size_of_dims(size));
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size) {
     const profiler::OpScope scope("adaptive_avg_pool2d");
-    check_planes("adaptive_avg_pool2d", x);
-    check_positive("adaptive_avg_pool2d", "the size", size);
+    check_pool_input("adaptive_avg_pool2d", x, 2);
+    check_pool_size("adaptive_avg_pool2d", "the size", dims_of(size));
     return mean_pool("adaptive_avg_pool2d", x, {.adaptive = true}, size);
 }
 

@@ -1,33 +1,9 @@
 #include "nn/layers/conv.h"
 
-#include <cmath>
-
-#include "nn/init.h"
+#include "nn/layers/spatial/conv_parameters.h"
 
 namespace axle::nn {
 namespace {
-
-// Throws ValueError if the sizes are invalid. The op checks strides, padding and dilation in every
-// call.
-void check_sizes(const char* who, std::int64_t in, std::int64_t out, Size2 kernel,
-                 std::int64_t groups) {
-    if (in < 1 || out < 1 || kernel.h < 1 || kernel.w < 1)
-        throw ValueError(
-            str(who, ": sizes must be positive: in ", in, ", out ", out, ", kernel ", kernel));
-    if (groups < 1 || in % groups != 0 || out % groups != 0)
-        throw ValueError(str(who, ": groups must be positive and divide in and out: groups ",
-                             groups, ", in ", in, ", out ", out));
-}
-
-void make_parameters(Tensor& weight, Tensor& bias, const Shape& shape, std::int64_t out,
-                     bool has_bias) {
-    weight = init::parameter(shape);
-    init::kaiming_uniform_(weight, std::sqrt(5.0));
-    if (!has_bias) return;
-    const double bound = 1 / std::sqrt(static_cast<double>(shape[1] * shape[2] * shape[3]));
-    bias = init::parameter({out});
-    init::uniform_(bias, -bound, bound);
-}
 
 // Returns {left, right, top, bottom}, the argument of pad().
 Dims padding_around(const ConvPadding& padding, Size2 kernel, Size2 dilation) {
@@ -40,12 +16,12 @@ Dims padding_around(const ConvPadding& padding, Size2 kernel, Size2 dilation) {
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options)
     : options_(options) {
-    check_sizes("Conv2d", in, out, kernel, options.groups);
+    check_conv_sizes("Conv2d", in, out, {kernel.h, kernel.w}, options.groups);
     if (options.padding.same && options.stride != Size2(1))
         throw ValueError(
             str("Conv2d: kSamePadding needs a stride of 1: the stride is ", options.stride));
-    make_parameters(weight, bias, {out, in / options.groups, kernel.h, kernel.w}, out,
-                    options.bias);
+    make_conv_parameters(weight, bias, out, in / options.groups, {kernel.h, kernel.w}, out,
+                         options.bias);
     conv_ = {.stride = options.stride, .dilation = options.dilation, .groups = options.groups};
     around_ = padding_around(options.padding, kernel, options.dilation);
     const bool symmetric = around_[0] == around_[1] && around_[2] == around_[3];
@@ -62,9 +38,9 @@ Tensor Conv2d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                                  ConvTranspose2dLayerOptions options)
     : options_(options) {
-    check_sizes("ConvTranspose2d", in, out, kernel, options.groups);
-    make_parameters(weight, bias, {in, out / options.groups, kernel.h, kernel.w}, out,
-                    options.bias);
+    check_conv_sizes("ConvTranspose2d", in, out, {kernel.h, kernel.w}, options.groups);
+    make_conv_parameters(weight, bias, in, out / options.groups, {kernel.h, kernel.w}, out,
+                         options.bias);
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& x) {

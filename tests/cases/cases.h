@@ -37,6 +37,8 @@ void add_norm_cases(Cases& cases);
 void add_pool_cases(Cases& cases);
 void add_interpolate_cases(Cases& cases);
 void add_sampling_cases(Cases& cases);
+void add_convolutions_cases(Cases& cases);
+void add_pools_cases(Cases& cases);
 void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_losses_cases(Cases& cases);

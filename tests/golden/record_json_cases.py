@@ -4,8 +4,8 @@
 
 tests/cases/README.md documents the file. Each row of EXAMPLES is an op of torch, of
 torch.nn.functional or of Tensor, its inputs and its arguments. Every op that tests/cases/json/ names
-needs a row; the recorder fails if an op there has none. json_examples.py and
-json_network_examples.py have the rows.
+needs a row; the recorder fails if an op there has none. json_examples.py,
+json_network_examples.py and json_spatial_examples.py have the rows.
 """
 
 import json
@@ -18,12 +18,13 @@ import torch.nn.functional as F
 import json_examples
 import json_linalg_examples
 import json_network_examples
+import json_spatial_examples
 import references
 from json_examples import R
 
 FOLDER = pathlib.Path(__file__).parent
-EXAMPLES = json_examples.EXAMPLES + json_network_examples.EXAMPLES
-EXAMPLES += json_linalg_examples.EXAMPLES
+EXAMPLES = (json_examples.EXAMPLES + json_network_examples.EXAMPLES +
+            json_linalg_examples.EXAMPLES + json_spatial_examples.EXAMPLES)
 
 
 # Inputs without a gradient in PyTorch or in Axle.
@@ -89,7 +90,7 @@ CALLS = {
 }
 for op in "block_diag broadcast_tensors cartesian_prod chain_matmul".split():
     CALLS[op] = lambda x, f=getattr(torch, op): f(*x)
-for op in "adaptive_max_pool2d_with_indices max_pool2d_with_indices".split():
+for op in [f"{name}max_pool{n}d_with_indices" for name in ("adaptive_", "") for n in (1, 2, 3)]:
     CALLS[op] = lambda x, f=getattr(F, op), **kw: f(x, **kw)
 
 

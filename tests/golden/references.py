@@ -89,3 +89,11 @@ def condition(x, order):
     if x.shape[-1] == 0:
         return torch.linalg.cond(x, order) + x.sum((-2, -1))
     return torch.linalg.matrix_norm(x, order) * torch.linalg.matrix_norm(torch.linalg.inv(x), order)
+
+
+def fractional_pool(pool, x, kernel, **options):
+    """Fractional max pooling with the random numbers 0, 3/8, 6/8, 1/8, ..."""
+    n = len(kernel)
+    planes = x.shape[:-n] if x.dim() == n + 2 else (1, *x.shape[:-n])
+    samples = torch.arange(planes[0] * planes[1] * n, dtype=x.dtype) * 3 % 8 / 8
+    return pool(x, kernel, _random_samples=samples.reshape(*planes, n), **options)

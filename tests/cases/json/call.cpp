@@ -270,6 +270,7 @@ const NamedOps& named_ops() {
         add_product_ops(all);
         add_linalg_ops(all);
         add_network_ops(all);
+        add_spatial_ops(all);
         add_loss_ops(all);
         add_aliases(all);
         return all;

@@ -114,6 +114,7 @@ void add_statistics_ops(NamedOps& ops);
 void add_product_ops(NamedOps& ops);
 void add_linalg_ops(NamedOps& ops);
 void add_network_ops(NamedOps& ops);
+void add_spatial_ops(NamedOps& ops);
 void add_loss_ops(NamedOps& ops);
 void add_aliases(NamedOps& ops);  // other names of ops that the functions above added
 

@@ -1,5 +1,5 @@
 // Checks that the op cases cover all ops declared in core/ops.h, the headers that it includes, and
-// core/sampling.h.
+         {"ops.h", }) {
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -22,7 +22,7 @@ std::set<std::string> declared_ops() {
         R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>|UniqueElements|Svd|LeastSquares) (\w+)\()");
     std::smatch match;
     for (const char* header :
-         {"ops.h", "creation.h", "elementwise.h", "functional.h", "linalg.h", "losses.h", "products.h", "reductions.h", "sampling.h", "selection.h", "shaping.h"}) {
+         {"ops.h", "creation.h", "elementwise.h", "functional.h", "linalg.h", "losses.h", "products.h", "reductions.h", "sampling.h", "selection.h", "shaping.h", "spatial.h"}) {
         std::ifstream file(str(AXLE_TESTS_DIR, "/../core/", header));
         for (std::string line; std::getline(file, line);)
             if (std::regex_search(line, match, declaration)) names.insert(match[1]);

@@ -78,6 +78,21 @@ TEST(MaxPool, ReadsOnlyDilatedPositions) {
               (std::vector<double>{3, 0}));
 }
 
+TEST(MaxPool, ComparesIntegersExactly) {
+    const std::int64_t big = std::int64_t{1} << 60;
+    const auto [y, at] =
+        max_pool2d_with_indices(tensor({big, big + 1, big - 1, big}, {1, 2, 2}), 2, {.padding = 1});
+    EXPECT_EQ(sum(eq(y, tensor({big, big + 1, big - 1, big}, {1, 2, 2}))).item(), 4);
+    EXPECT_EQ(at.to_vector(), (std::vector<double>{0, 1, 2, 3}));
+    // The lowest number is not mistaken for padding, and empty windows have the lowest number.
+    const auto [zero, position] =
+        max_pool2d_with_indices(zeros({1, 3, 3}, {u8}), 3, {.stride = 2, .padding = 1});
+    EXPECT_EQ(zero.dtype(), u8);
+    EXPECT_EQ(position.to_vector(), (std::vector<double>{0, 1, 3, 4}));
+    EXPECT_EQ(max_pool2d(ones({1, 1, 1}, {i32}), 2, {.padding = 1, .dilation = 2}).item(),
+              INT32_MIN);
+}
+
 TEST(MaxPool, DropsWindowsThatStartAfterInputInCeilMode) {
     const Tensor x = ramp({1, 5, 5});
     EXPECT_EQ(max_pool2d(x, 2).shape(), (Shape{1, 2, 2}));
@@ -146,8 +161,11 @@ TEST(Pooling, ReportsInvalidArguments) {
     expect_error<ShapeError>({"avg_pool2d: ", "[2, 0, 4, 4]"}, [] {
         avg_pool2d(ones({2, 0, 4, 4}), 2);
     });
-    expect_error<DTypeError>({"max_pool2d: ", "int64"}, [] {
-        max_pool2d(ones({1, 4, 4}, {i64}), 2);
+    expect_error<DTypeError>({"max_pool2d: ", "bool"}, [] {
+        max_pool2d(ones({1, 4, 4}, {boolean}), 2);
+    });
+    expect_error<DTypeError>({"avg_pool2d: ", "int64"}, [] {
+        avg_pool2d(ones({1, 4, 4}, {i64}), 2);
     });
     expect_error<ShapeError>({"max_pool2d: ", "larger than the padded input", "[5, 2]"}, [&] {
         max_pool2d(x, {5, 2});

@@ -1,0 +1,29 @@
+// Private to core: the checks of pooling over one to three spatial dimensions.
+#pragma once
+
+#include "core/size2.h"
+#include "core/spatial.h"
+#include "core/tensor.h"
+
+namespace axle {
+
+// The windows of a pool: one number for each spatial dimension.
+struct PoolSizes {
+    Dims kernel, stride, padding, dilation;
+    bool ceil_mode = false;
+    bool integers = false;  // whether x can be i64, i32 or u8
+};
+
+// Throws unless x has a floating dtype (or i64, i32 or u8, if `integers` is true) and `spatial`
+// spatial dimensions, of which none is empty.
+void check_pool_input(const char* op, const Tensor& x, int spatial, bool integers = false);
+// Throws ValueError unless all sizes are positive and below 2^31. `name` is "the kernel", ....
+void check_pool_size(const char* op, const char* name, const Dims& sizes);
+// Checks x and the sizes and returns the spatial sizes of the result. Throws the errors that
+// core/functional.h documents.
+Dims pooled_size(const char* op, const Tensor& x, const PoolSizes& sizes);
+
+inline Dims dims_of(const Size2& size) { return {size.h, size.w}; }
+inline Dims dims_of(const Size3& size) { return {size.d, size.h, size.w}; }
+
+}  // namespace axle

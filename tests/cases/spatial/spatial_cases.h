@@ -1,0 +1,12 @@
+// Functions that add the cases of the pools whose own source is not pools.cpp.
+#pragma once
+
+#include "tests/cases/cases.h"
+
+namespace axle::tests {
+
+void add_norm_pool_cases(Cases& cases);
+void add_unpool_cases(Cases& cases);
+void add_fractional_pool_cases(Cases& cases);
+
+}  // namespace axle::tests
