@@ -52,4 +52,17 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
                              .dilation = options_.dilation});
 }
 
+Tensor ConvTranspose2d::forward(const Tensor& x, Size2 output_size) {
+    const Size2 stride = options_.stride, padding = options_.padding, dilation = options_.dilation;
+    const Dims extra =
+        output_padding_for("ConvTranspose2d", x, weight, {output_size.h, output_size.w},
+                           {stride.h, stride.w}, {padding.h, padding.w}, {dilation.h, dilation.w});
+    return conv_transpose2d(x, weight, bias,
+                            {.stride = stride,
+                             .padding = padding,
+                             .output_padding = {extra[0], extra[1]},
+                             .groups = options_.groups,
+                             .dilation = dilation});
+}
+
 }  // namespace axle::nn

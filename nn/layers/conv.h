@@ -77,6 +77,10 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
     // errors of conv_transpose2d() (core/functional.h).
     Tensor forward(const Tensor& x);
+    // Like forward(x), but with the output padding with which the result has the size output_size.
+    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
+    // more.
+    Tensor forward(const Tensor& x, Size2 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight;  // [in, out / groups, kernel h, kernel w]

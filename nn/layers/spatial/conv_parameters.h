@@ -37,4 +37,26 @@ inline void make_conv_parameters(Tensor& weight, Tensor& bias, std::int64_t rows
     init::uniform_(bias, -bound, bound);
 }
 
+// Returns the output padding with which a transposed convolution of x has results of the size
+// `wanted`. Throws ValueError unless the size is from the smallest one, without output padding, to
+// stride - 1 more. If x has a wrong number of dimensions, returns zeros, and the op throws.
+inline Dims output_padding_for(const char* who, const Tensor& x, const Tensor& weight,
+                               const Dims& wanted, const Dims& stride, const Dims& padding,
+                               const Dims& dilation) {
+    const int spatial = wanted.size();
+    Dims least = wanted, extra = wanted;
+    for (int d = 0; d < spatial; ++d) {
+        const bool fits = x.dim() == spatial + 1 || x.dim() == spatial + 2;
+        least[d] = fits ? (x.size(d - spatial) - 1) * stride[d] - 2 * padding[d] +
+                              dilation[d] * (weight.size(d + 2) - 1) + 1
+                        : wanted[d];
+        extra[d] = wanted[d] - least[d];
+    }
+    for (int d = 0; d < spatial; ++d)
+        if (extra[d] < 0 || extra[d] >= stride[d])
+            throw ValueError(str(who, ": output_size must be from ", least,
+                                 " to stride - 1 more: output_size ", wanted, ", stride ", stride));
+    return extra;
+}
+
 }  // namespace axle::nn

@@ -80,6 +80,17 @@ Tensor ConvTranspose1d::forward(const Tensor& x) {
                              .dilation = options_.dilation});
 }
 
+Tensor ConvTranspose1d::forward(const Tensor& x, std::int64_t output_size) {
+    const Dims extra = output_padding_for("ConvTranspose1d", x, weight, output_size,
+                                          options_.stride, options_.padding, options_.dilation);
+    return conv_transpose1d(x, weight, bias,
+                            {.stride = options_.stride,
+                             .padding = options_.padding,
+                             .output_padding = extra[0],
+                             .groups = options_.groups,
+                             .dilation = options_.dilation});
+}
+
 ConvTranspose3d::ConvTranspose3d(std::int64_t in, std::int64_t out, Size3 kernel,
                                  ConvTranspose3dLayerOptions options)
     : options_(options) {
@@ -93,6 +104,18 @@ Tensor ConvTranspose3d::forward(const Tensor& x) {
                             {.stride = options_.stride,
                              .padding = options_.padding,
                              .output_padding = options_.output_padding,
+                             .groups = options_.groups,
+                             .dilation = options_.dilation});
+}
+
+Tensor ConvTranspose3d::forward(const Tensor& x, Size3 output_size) {
+    const Dims extra = output_padding_for("ConvTranspose3d", x, weight, axes_of(output_size),
+                                          axes_of(options_.stride), axes_of(options_.padding),
+                                          axes_of(options_.dilation));
+    return conv_transpose3d(x, weight, bias,
+                            {.stride = options_.stride,
+                             .padding = options_.padding,
+                             .output_padding = {extra[0], extra[1], extra[2]},
                              .groups = options_.groups,
                              .dilation = options_.dilation});
 }

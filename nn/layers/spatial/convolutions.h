@@ -114,6 +114,10 @@ class ConvTranspose1d : public Model<ConvTranspose1d> {
     // Maps signals [N, in, L] or [in, L] to [N, out, L'] or [out, L']. Throws the errors of
     // conv_transpose1d().
     Tensor forward(const Tensor& x);
+    // Like forward(x), but with the output padding with which the result has the size output_size.
+    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
+    // more.
+    Tensor forward(const Tensor& x, std::int64_t output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight;  // [in, out / groups, kernel]
@@ -144,6 +148,10 @@ class ConvTranspose3d : public Model<ConvTranspose3d> {
     // Maps volumes [N, in, D, H, W] or [in, D, H, W] to [N, out, D', H', W'] or [out, D', H', W'].
     // Throws the errors of conv_transpose3d().
     Tensor forward(const Tensor& x);
+    // Like forward(x), but with the output padding with which the result has the size output_size.
+    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
+    // more.
+    Tensor forward(const Tensor& x, Size3 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight;  // [in, out / groups, kernel d, kernel h, kernel w]

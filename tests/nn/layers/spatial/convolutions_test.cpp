@@ -133,6 +133,30 @@ TEST(SpatialConvolutionLayers, InvertTheShapesOfConvolutions) {
     EXPECT_EQ(up3(down3(ones({2, 3, 4, 6, 8}))).shape(), (Shape{2, 3, 4, 6, 8}));
 }
 
+TEST(TransposedConvolutionLayers, ReturnResultsOfAGivenSize) {
+    nn::ConvTranspose1d line(3, 2, 3, {.stride = 3, .padding = 1, .dilation = 2});
+    const Tensor signal = randn({2, 3, 4});
+    for (const std::int64_t extra : {0, 1, 2}) {
+        const Tensor y =
+            conv_transpose1d(signal, line.weight, line.bias,
+                             {.stride = 3, .padding = 1, .output_padding = extra, .dilation = 2});
+        expect_same_bits(line(signal, y.size(-1)).detach(), y.detach());
+    }
+    nn::ConvTranspose2d plane(3, 2, 3, {.stride = {2, 1}, .padding = 1});
+    EXPECT_EQ(plane(ones({3, 5, 5}), Size2(10, 5)).shape(), (Shape{2, 10, 5}));
+    nn::ConvTranspose3d volume(3, 2, 3, {.stride = {2, 3, 1}, .output_padding = {1, 0, 0}});
+    EXPECT_EQ(volume(ones({2, 3, 2, 2, 2}), Size3(5, 8, 4)).shape(), (Shape{2, 2, 5, 8, 4}));
+    EXPECT_EQ(volume(ones({2, 3, 2, 2, 2})).shape(), (Shape{2, 2, 6, 6, 4}));
+    expect_error<ValueError>({"ConvTranspose1d: output_size", "[12]", "[15]"},
+                             [&] { line(signal, 15); });
+    expect_error<ValueError>({"ConvTranspose2d: output_size", "[9, 5]", "[8, 5]"}, [&] {
+        plane(ones({3, 5, 5}), Size2(8, 5));
+    });
+    expect_error<ShapeError>({"conv_transpose3d: x must be"}, [&] {
+        volume(ones({3, 2}), Size3(5, 8, 4));
+    });
+}
+
 TEST(SpatialConvolutionLayers, RejectInvalidSizesAndOptions) {
     expect_error<ValueError>({"Conv1d: sizes", "kernel [0]"}, [] { nn::Conv1d(3, 4, 0); });
     expect_error<ValueError>({"Conv3d: sizes", "kernel [1, 0, 3]"}, [] {
