@@ -88,7 +88,7 @@ struct MaxPoolOptions {
     Size2 dilation = 1;
     bool ceil_mode = false;  // rounds output sizes up; the last window can be incomplete
 };
-// Returns the maximum of each window.
+// Returns the maximum of each window. x can also be i64, i32 or u8.
 Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
 // Returns the maxima, and the position h * W + w of each maximum in its plane (i64). If several
 // elements are equal to the maximum, returns the position of the first one.
