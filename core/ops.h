@@ -307,8 +307,11 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- products named as in PyTorch, einsum, distances: core/products.h
 // --- products, convolution, normalization, pooling, attention: core/functional.h
 // --- losses: core/losses.h
-// --- programs include core/linalg.h, core/sampling.h and core/spatial.h where they use them: linear
-// algebra, images at given positions, convolution and pooling of signals and volumes
+//
+// Programs include the following headers where they use them.
+// --- linear algebra: core/linalg.h
+// --- images and volumes at given positions: core/sampling.h
+// --- convolution and pooling of signals and volumes: core/spatial.h
 
 // --- recomputation (checkpoint.cpp)
 // Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the
