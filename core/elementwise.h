@@ -117,8 +117,17 @@ Tensor threshold(const Tensor& x, double threshold, double value);
 // Returns x where it is positive, and weight x elsewhere. The weight is [1] or [C] with x [N, C,
 // ...] (or [C]).
 Tensor prelu(const Tensor& x, const Tensor& weight);
-// Returns a sigmoid(b) for the two halves a and b of x along dim. Throws ShapeError if x is 0-d or
-// the size of dim is odd.
+// Return a sigmoid(b), a silu(b) and a gelu(b) for the two halves a and b of x along dim (Shazeer,
+// arXiv:2002.05202). Throw ShapeError if x is 0-d or the size of dim is odd.
 Tensor glu(const Tensor& x, std::int64_t dim = -1);
+Tensor swiglu(const Tensor& x, std::int64_t dim = -1);
+Tensor geglu(const Tensor& x, std::int64_t dim = -1);
+// Returns softmax(-x, dim).
+Tensor softmin(const Tensor& x, std::int64_t dim = -1);
+// Returns a random sample of the categorical distributions with the given logits along dim (Jang et
+// al., arXiv:1611.01144): softmax((logits + noise) / tau), or with `hard` a vector with a one at
+// its maximum, whose gradient is that of the soft sample. Throws ValueError unless tau is positive.
+Tensor gumbel_softmax(const Tensor& logits, double tau = 1, bool hard = false,
+                      std::int64_t dim = -1);
 
 }  // namespace axle

@@ -298,6 +298,25 @@ void gates(Cases& cases) {
                      .call = [](In x) { return glu(x[0], 0); },
                      .rows = {{floats({4, 3, 5})}}});
     refuses<ShapeError>(cases, "glu", {"even", "[2, 3]"}, [] { glu(floats_of({2, 3})); });
+    const std::vector<Row> halves = {
+        {floats({3, 8})}, {floats({2})}, {floats({0, 4})}, {floats({3, 70})}};
+    cases.push_back({.name = "swiglu",
+                     .torch = "x[0].chunk(2, -1)[0] * F.silu(x[0].chunk(2, -1)[1])",
+                     .call = [](In x) { return swiglu(x[0]); },
+                     .rows = halves});
+    cases.push_back({.name = "geglu",
+                     .torch = "x[0].chunk(2, -1)[0] * F.gelu(x[0].chunk(2, -1)[1])",
+                     .call = [](In x) { return geglu(x[0]); },
+                     .rows = halves});
+    cases.push_back({.name = "softmin",
+                     .torch = "F.softmin(x[0], 0)",
+                     .call = [](In x) { return softmin(x[0], 0); },
+                     .rows = halves,
+                     .autocast = Autocast::f32});
+    refuses<ShapeError>(cases, "swiglu", {"even", "[2, 3]"}, [] { swiglu(floats_of({2, 3})); });
+    refuses<ShapeError>(cases, "geglu", {"even", "[]"}, [] { geglu(floats_of({})); });
+    refuses<IndexError>(
+        cases, "softmin", {"2"}, [] { softmin(floats_of({2}), 2); }, "softmax: ");
 }
 
 }  // namespace

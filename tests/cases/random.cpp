@@ -36,6 +36,9 @@ std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
 
 void add_bad_random_calls(Cases& cases) {
     refuses<ValueError>(cases, "randint", {"3"}, [] { randint(3, 3, {2}); });
+    refuses<ValueError>(cases, "gumbel_softmax", {"tau", "0"},
+                        [] { gumbel_softmax(floats_of({2}), 0); });
+    refuses<DTypeError>(cases, "gumbel_softmax", {"int64"}, [] { gumbel_softmax(ints_of({2})); });
     refuses<ValueError>(cases, "dropout", {"1.5"}, [] { dropout(floats_of({2}), 1.5); });
     refuses<ValueError>(cases, "dropout", {"-0.5"}, [] { dropout(floats_of({2}), -0.5); });
     refuses<Error>(cases, "multinomial", {"[3]", "4"}, [] { multinomial(floats_of({3}), 4); });
@@ -199,6 +202,18 @@ void add_random_cases(Cases& cases) {
              [](In x, const Outputs& y) {
                  return outside(y[0], 0, static_cast<double>(x[0].size(-1)));
              }});
+    const auto is_distribution = [](In, const Outputs& y) -> std::string {
+        return all(abs(sum(y[0], {-1}) - 1) < 0.02).item() != 0 ? "" : "a sum is not 1";
+    };
+    cases.push_back({.name = "gumbel_softmax",
+                     .call = [](In x) { return gumbel_softmax(x[0], 0.5); },
+                     .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({3, 67})}},
+                     .check = is_distribution});
+    cases.push_back({.name = "gumbel_softmax/hard",
+                     .call = [](In x) { return gumbel_softmax(x[0], 2, true); },
+                     .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({3, 67})}},
+                     .gradient = false,
+                     .check = is_distribution});
     add_like_cases(cases);
     add_bad_random_calls(cases);
 }

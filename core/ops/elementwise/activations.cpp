@@ -6,6 +6,16 @@ namespace {
 
 namespace formula = kernels::formula;
 
+// Returns the two halves of x along dim.
+std::pair<Tensor, Tensor> halves(const char* op, const Tensor& x, std::int64_t dim) {
+    check_device(op, {&x});
+    const int d = wrap_dim(op, dim, x.dim());
+    const std::int64_t half = x.dim() == 0 ? 0 : x.size(d) / 2;
+    if (x.dim() == 0 || x.size(d) % 2 != 0)
+        throw ShapeError(str(op, ": x must have a dimension ", dim, " of even size: ", x.shape()));
+    return {narrow(x, d, 0, half), narrow(x, d, half, half)};
+}
+
 }  // namespace
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
@@ -92,12 +102,42 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
 
 Tensor glu(const Tensor& x, std::int64_t dim) {
     const profiler::OpScope scope("glu");
-    check_device("glu", {&x});
-    const int d = wrap_dim("glu", dim, x.dim());
-    const std::int64_t half = x.dim() == 0 ? 0 : x.size(d) / 2;
-    if (x.dim() == 0 || x.size(d) % 2 != 0)
-        throw ShapeError(str("glu: x must have a dimension ", dim, " of even size: ", x.shape()));
-    return mul(narrow(x, d, 0, half), sigmoid(narrow(x, d, half, half)));
+    const auto [a, b] = halves("glu", x, dim);
+    return mul(a, sigmoid(b));
+}
+Tensor swiglu(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("swiglu");
+    const auto [a, b] = halves("swiglu", x, dim);
+    return mul(a, silu(b));
+}
+Tensor geglu(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("geglu");
+    const auto [a, b] = halves("geglu", x, dim);
+    return mul(a, gelu(b));
+}
+
+Tensor softmin(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("softmin");
+    check_device("softmin", {&x});
+    return softmax(neg(x), dim);
+}
+
+Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, std::int64_t dim) {
+    const profiler::OpScope scope("gumbel_softmax");
+    check_device("gumbel_softmax", {&logits});
+    check_floating("gumbel_softmax", logits);
+    if (!(tau > 0)) throw ValueError(str("gumbel_softmax: tau must be positive: ", tau));
+    wrap_dim("gumbel_softmax", dim, logits.dim());
+    // If u is uniform in (0, 1), -log(u) has an exponential and -log(-log(u)) a Gumbel
+    // distribution.
+    Tensor u = Tensor::empty(logits.shape(), {.dtype = f32, .device = logits.device()});
+    u.uniform_(std::numeric_limits<float>::min(), 1);
+    const Tensor noise = to(neg(log(neg(log(u)))), logits.dtype());
+    const Tensor soft = softmax(mul(add(logits, noise), 1 / tau), dim);
+    if (!hard || logits.dim() == 0) return soft;
+    const Tensor largest = argmax(soft.detach(), dim, true);
+    const Tensor one = scatter(zeros_like(soft.detach()), dim, largest, 1.0);
+    return add(sub(one, soft.detach()), soft);  // the value is `one`, the gradient that of soft
 }
 
 }  // namespace axle

@@ -19,30 +19,34 @@ struct EmbeddingBagOptions {
     std::optional<std::int64_t> padding_idx = {};
 };
 
-// Maps bags of ids to [bags, width]. The result of an empty bag is zero. The table is initialized
-// from a standard normal distribution, as in PyTorch.
+// Maps bags of ids to [bags, width] with a table `weight` [rows, width]. The result of an empty bag
+// is zero. Each row of ids [bags, n] is a bag. Or, if ids are [n], offsets [bags] (i64 or i32) has
+// the position in ids of the first id of each bag, in increasing order and beginning with 0.
+// per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
+// max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for offsets
+// of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU, ValueError if
+// offsets do not begin with 0, are not increasing or exceed n.
+Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets = {},
+                     const Tensor& per_sample_weights = {},
+                     const EmbeddingBagOptions& options = {});
+
+// Calls embedding_bag() with a table that is initialized from a standard normal distribution, as in
+// PyTorch.
 class EmbeddingBag : public Model<EmbeddingBag> {
   public:
     // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
     // [0, rows).
     EmbeddingBag(std::int64_t rows, std::int64_t width, EmbeddingBagOptions options = {});
-    // Each row of ids [bags, n] is a bag. Or, if ids are [n], offsets [bags] (i64 or i32) has the
-    // position in ids of the first id of each bag, in increasing order and beginning with 0.
-    // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In
-    // mode max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for
-    // offsets of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU,
-    // ValueError if offsets do not begin with 0, are not increasing or exceed n.
     Tensor forward(const Tensor& ids, const Tensor& offsets = {},
-                   const Tensor& per_sample_weights = {});
+                   const Tensor& per_sample_weights = {}) {
+        return embedding_bag(ids, weight, offsets, per_sample_weights, options_);
+    }
     void visit(Visitor& v) override { v("weight", weight); }
 
     Tensor weight;  // [rows, width]
     const EmbeddingBagOptions& options() const { return options_; }
 
   private:
-    Tensor of_rows(const Tensor& ids, const Tensor& weights) const;
-    Tensor of_offsets(const Tensor& ids, Tensor offsets, const Tensor& weights) const;
-
     EmbeddingBagOptions options_;
 };
 

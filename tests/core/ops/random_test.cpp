@@ -73,6 +73,26 @@ TEST(Bernoulli, DrawsOnesWithGivenProbabilities) {
     EXPECT_EQ(share[2], 1);
 }
 
+TEST(GumbelSoftmax, DrawsCategoriesWithTheProbabilitiesOfTheLogits) {
+    manual_seed(12);
+    const Tensor logits = expand(log(tensor({0.5, 0.2, 0.3})), {kSamples, 3});
+    const auto share = mean(gumbel_softmax(logits, 0.7, true), 0).to_vector();
+    EXPECT_NEAR(share[0], 0.5, kErrors * standard_error(0.25));
+    EXPECT_NEAR(share[1], 0.2, kErrors * standard_error(0.16));
+    EXPECT_NEAR(share[2], 0.3, kErrors * standard_error(0.21));
+}
+
+TEST(GumbelSoftmax, PassesTheGradientOfTheSoftSampleThroughAHardSample) {
+    const Tensor logits = tensor({0.5, -1.0, 0.25}, {.requires_grad = true});
+    const Tensor weight = tensor({1.0, 2.0, -3.0});
+    const auto gradient = [&](bool hard) {
+        manual_seed(13);
+        return autograd::grad({sum(gumbel_softmax(logits, 0.8, hard) * weight)}, {logits})[0];
+    };
+    tests::expect_close(gradient(true), gradient(false), 1e-6);
+    EXPECT_GT(sum(abs(gradient(true))).item(), 0.01);
+}
+
 TEST(Normal, HasGivenMeansAndStandardDeviations) {
     manual_seed(11);
     const auto expect_moments = [](const Tensor& y, double mean, double std) {
