@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "tests/close.h"
 
