@@ -156,7 +156,8 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     if (reference != nullptr && tree.size() == 1 && reference->is_string()) {
         const auto found = tensors.find(reference->string());
         if (found == tensors.end())
-            throw ValueError(str("the tensor '", printable(reference->string()), "' is missing"));
+            throw ValueError(str("the tensor '", printable(reference->string()),
+                                 "' is not in the .safetensors file of the same name"));
         return found->second;
     }
     Tree result = Tree::map();

@@ -31,7 +31,7 @@ struct Source {
     nn::StateDict weights;  // meta tensors
     TensorReader read;
     std::string folder;              // the folder with the files
-    std::vector<std::string> files;  // the index is the first element
+    std::vector<std::string> files;  // in the order of removal: an index file comes first
     bool has_other_values = false;
 };
 

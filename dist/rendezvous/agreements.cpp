@@ -114,7 +114,7 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
 Agreements::Group& Agreements::group_of(int rank, std::uint32_t id) {
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second.indices.contains(rank))
-        throw AgreementError(rank, str("control: rank ", rank, " is not in group ", id));
+        throw AgreementError(rank, str("rendezvous: rank ", rank, " is not in group ", id));
     return found->second;
 }
 
@@ -126,13 +126,13 @@ std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCal
     Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
     if (call.sequence != group.last[index] + 1)
-        throw AgreementError(rank,
-                             str("control: the next call of rank ", rank, " in group ", call.group,
-                                 " must be #", group.last[index] + 1, ": #", call.sequence));
+        throw AgreementError(rank, str("rendezvous: the next call of rank ", rank, " in group ",
+                                       call.group, " must have the number ", group.last[index] + 1,
+                                       ": it has the number ", call.sequence));
     if (group.rounds.size() == kMaxRounds)
-        throw AgreementError(rank,
-                             str("control: group ", call.group, " must have at most ", kMaxRounds,
-                                 " incomplete calls: rank ", rank, " adds #", call.sequence));
+        throw AgreementError(
+            rank, str("rendezvous: group ", call.group, " must have at most ", kMaxRounds,
+                      " incomplete calls: rank ", rank, " adds #", call.sequence));
     group.last[index] = call.sequence;
     unavailable_.erase(rank);
 

@@ -17,7 +17,7 @@ constexpr milliseconds kReplyAfterTimeout{2000};
 constexpr milliseconds kMissingDelay{2000};  // delay before a missing rank is reported
 
 [[noreturn]] void refuse(const Agreement& agreement, const std::string& why) {
-    throw CommError(str("control: invalid message: agreement on call #", agreement.sequence,
+    throw CommError(str("rendezvous: invalid message: agreement on call #", agreement.sequence,
                         " of group ", agreement.group, ": ", why));
 }
 

@@ -16,7 +16,7 @@ constexpr std::size_t kHeader = 5;
 using Length = std::uint32_t;
 
 [[noreturn]] void fail(const std::string& what) {
-    throw CommError(str("control: invalid message: ", what));
+    throw CommError(str("rendezvous: invalid message: ", what));
 }
 
 class Writer {

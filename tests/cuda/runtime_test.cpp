@@ -179,7 +179,7 @@ TEST_F(GpuCapture, AllowsFreeingMemoryThatOtherStreamsUse) {
     EXPECT_EQ(y.sum().item(), 3000);
 }
 
-TEST_F(GpuCapture, AllocatesMemoryOfJoinedStreamsFromTheGraph) {
+TEST_F(GpuCapture, ReservesTheMemoryOfJoinedStreamsForTheGraph) {
     const Tensor x = full({4096}, 2.0, {.device = kGpu});
     static_cast<void>((x * x).sum());
     const cuda::Stream side;

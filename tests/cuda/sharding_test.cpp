@@ -32,7 +32,7 @@ TYPED_TEST(ShardedArchitecturesOnGpu, TrainLikeOneProcessInF32) {
 class ShardedDataParallelOnGpu : public GpuTest {};
 
 // The simulated NCCL counts the collectives too.
-TEST_F(ShardedDataParallelOnGpu, CommunicatesAsTheFormulaPredicts) {
+TEST_F(ShardedDataParallelOnGpu, SendsTheExpectedNumberAndSizeOfMessages) {
     const auto expect = [](int ranks, ShardingStrategy strategy, bool has_replicas) {
 #ifdef AXLE_SIMULATED_GPU
         const auto counted = [] {

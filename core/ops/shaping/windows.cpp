@@ -28,7 +28,7 @@ Tensor windows_along(const Tensor& x, int d, std::int64_t size, std::int64_t ste
 // Returns x or, in half precision, x in f32, in which sums are more accurate.
 Tensor for_sums(const Tensor& x) { return is_half(x.dtype()) ? to(x, f32) : x; }
 
-// Returns a tensor of `shape`, the sum of the windows dy.
+// Returns a tensor of `shape` to which each window of dy is added at its position along d.
 Tensor sum_of_windows(const Tensor& dy, const Shape& shape, int d, std::int64_t size,
                       std::int64_t step) {
     Tensor dx;

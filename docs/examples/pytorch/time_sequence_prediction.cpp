@@ -1,6 +1,6 @@
 // Trains two LSTM cells with LBFGS to predict the next value of sine waves, and continues the waves
-// from the model's own predictions. The program of the same name in pytorch/examples does this for
-// 1000 steps.
+// from the model's own predictions. The program of the same name in pytorch/examples continues
+// waves of 1000 values by 1000 more.
 #include <iostream>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The last step of a matrix product. While a tile of sums is still in L1, bias and activation are
 // applied and the result is written to c, which avoids additional passes over c. The multiplication
-// by slopes is a later pass over c, because the rows of c are longer than the rows of a tile.
+// by slopes is a later pass over c, because slopes are read faster in the long rows of c than in
+// the short rows of a tile.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kConvThreads)
             for (int j = 0; j < kConvEach; ++j)
                 if (first_column + own_column + j < p.columns) to[j] = sums[i][j];
         }
-        __syncthreads();  // wait before the indices of the next tile are written
+        __syncthreads();  // all threads have read the tile, which the next one overwrites
     }
 }
 

@@ -8,8 +8,8 @@
 
 namespace axle::nn {
 
-// The masks of decoders; MultiheadAttentionMasks describes them. T is the time of the target, and S
-// the time of the memory.
+// The masks of decoders; MultiheadAttentionMasks describes them. T is the length of the target
+// sequences, and S that of the memory.
 struct TransformerDecoderMasks {
     Tensor tgt_mask = {};                 // [T, T] or [batch * heads, T, T]
     Tensor memory_mask = {};              // [T, S] or [batch * heads, T, S]

@@ -27,8 +27,8 @@ struct TransformerOptions {
     bool bias = true;         // whether linear layers and norms have biases
 };
 
-// The masks of a Transformer; MultiheadAttentionMasks describes them. S is the time of the source
-// and T the time of the target.
+// The masks of a Transformer; MultiheadAttentionMasks describes them. S is the length of the
+// source sequences, and T that of the target sequences.
 struct TransformerMasks {
     Tensor src_mask = {};                 // [S, S] or [batch * heads, S, S]
     Tensor tgt_mask = {};                 // [T, T] or [batch * heads, T, T]

@@ -229,7 +229,7 @@ TEST(EnvironmentFlags, TurnOnDebugMode) {
 }
 
 // Covers 32.DynamoBackend, 1.dynamo_backend.
-TEST(Dynamo, AcceptsKnownBackendsAndLogsOneLineForEachExceptNo) {
+TEST(DynamoBackend, IsAcceptedIfKnownAndLoggedUnlessItIsNo) {
     EXPECT_EQ(accel::known_dynamo_backends(),
               std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
                                         "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",

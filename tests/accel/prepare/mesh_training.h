@@ -1,5 +1,5 @@
-// Training on meshes of processes that divide batches, parameters, sequences, layers and stages,
-// and the same training on one process.
+// Trains a model with combined data, sharded, context, tensor and pipeline parallelism, and the
+// same model on one process.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tests that hostile files are rejected with little memory and work.
+// Tests that hostile files are rejected without using much memory or time.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -194,7 +194,7 @@ TEST(Agreement, RejectsInvalidRanksOfAGroupAndCallsInAnUnknownGroup) {
         barrier(control, 1);
         barrier(control, 2);
     });
-    EXPECT_THAT(errors, testing::Contains("control: rank 0 is not in group 9"));
+    EXPECT_THAT(errors, testing::Contains("rendezvous: rank 0 is not in group 9"));
 }
 
 TEST(Agreement, ReportsARankThatHasLeft) {

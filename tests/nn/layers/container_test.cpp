@@ -175,7 +175,7 @@ TEST(Containers, AreClonedMovedAndConverted) {
     expect_error<UsageError>({"module: "}, [&] { const Mixed refused(moved); });
 }
 
-TEST(ModuleList, ChecksIndexIfAllModulesHaveOneType) {
+TEST(ModuleListOfOneType, AcceptsNegativeIndicesAndRejectsIndicesOutOfRange) {
     nn::ModuleList<nn::Linear> layers;
     layers.push_back(nn::Linear(1, 2));
     layers.push_back(nn::Linear(2, 3));

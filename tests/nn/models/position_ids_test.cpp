@@ -18,7 +18,7 @@ using tests::expect_same_bits;
 
 constexpr std::int64_t kVocabulary = 13, kPositions = 6;
 
-// Return f64 models with kPositions rows of positions, and the same initial values in every call.
+// Return f64 models for up to kPositions tokens, with the same initial values in every call.
 nn::Gpt gpt(bool recomputes = false) {
     manual_seed(3);
     nn::Gpt model({.vocab_size = kVocabulary,
