@@ -296,13 +296,13 @@ void linalg_norms(Cases& cases) {
                         return linalg::matrix_norm(x[0], ord, {2, 0}, true);
                     });
     }
-    matrix_case(cases, "norm/all", "torch.linalg.norm(x[0])", rows,
+    matrix_case(cases, "norm/linalg_all", "torch.linalg.norm(x[0])", rows,
                 [](In x) { return linalg::norm(x[0]); });
-    matrix_case(cases, "norm/matrix", "torch.linalg.norm(x[0], 1)", {{small({3, 4})}},
+    matrix_case(cases, "norm/linalg_matrix", "torch.linalg.norm(x[0], 1)", {{small({3, 4})}},
                 [](In x) { return linalg::norm(x[0], 1.0); });
-    matrix_case(cases, "norm/vector", "torch.linalg.norm(x[0], 3, dim=0)", {{small({3, 4})}},
+    matrix_case(cases, "norm/linalg_vector", "torch.linalg.norm(x[0], 3, dim=0)", {{small({3, 4})}},
                 [](In x) { return linalg::norm(x[0], 3.0, 0); });
-    matrix_case(cases, "norm/dims", "torch.linalg.norm(x[0], 2, dim=(0, 2), keepdim=True)",
+    matrix_case(cases, "norm/linalg_dims", "torch.linalg.norm(x[0], 2, dim=(0, 2), keepdim=True)",
                 {{small({3, 2, 4})}}, [](In x) {
                     return linalg::norm(x[0], 2.0, {0, 2}, true);
                 });
