@@ -9,7 +9,7 @@
 #include "accel/config/resolve_options.h"
 #include "accel/prepare/pipeline_model.h"
 #include "core/autograd/local_part.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "nn/models/pieces.h"
 #include "optim/clip.h"

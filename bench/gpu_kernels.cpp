@@ -22,8 +22,8 @@
 #include "bench/gpu_streams.h"
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
+#include "core/float8.h"
 #include "core/ops.h"
-#include "core/ops/float8.h"
 #include "kernels/ops/copy.h"
 
 namespace axle::bench {

@@ -46,7 +46,7 @@ set(only_by_path
     "^accel/config/(config|structured_config|yaml)[.]h"
     "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
     "^accel/utils/text[.]h"
-    "^core/(graph|launch|linalg|ops/float8|sampling|spatial)[.]h"
+    "^core/(cuda/graph|float8|launch|linalg|sampling|spatial)[.]h"
     "^core/system/numerics[.]h"
     "^core/attention/attention_part[.]h"
     "^core/autograd/deferred[.]h"

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "core/cuda.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "kernels/error.h"
 
 namespace axle {

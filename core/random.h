@@ -40,10 +40,10 @@ class [[nodiscard]] GeneratorScope {
 // Draws `blocks` blocks of four words from the default generator. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 
-// Begin and end a graph capture (core/graph.h). Between the two calls, take_random() on this thread
-// numbers blocks from 0. The seed and the offset that it returns are relative to the values at
-// `base` in GPU memory, which each replay sets. end_captured_random() returns the number of blocks
-// drawn.
+// Begin and end a graph capture (core/cuda/graph.h). Between the two calls, take_random() on this
+// thread numbers blocks from 0. The seed and the offset that it returns are relative to the values
+// at `base` in GPU memory, which each replay sets. end_captured_random() returns the number of
+// blocks drawn.
 void begin_captured_random(const std::uint64_t* base);
 std::uint64_t end_captured_random();
 // Returns the number of blocks that contain n words.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/autograd/autograd.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"

@@ -7,7 +7,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "optim/clip.h"

@@ -1,6 +1,6 @@
 #include "optim/tensor_optimizer.h"
 
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 
 namespace axle::optim {

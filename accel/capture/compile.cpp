@@ -14,7 +14,7 @@
 #include "core/profiler/profiler.h"
 #include "core/system/log.h"
 #if AXLE_CUDA
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #endif
 
 namespace axle::accel {

@@ -22,8 +22,8 @@ struct CompileOptions {
 
 // A function from a batch to a tensor, such as a training step, that is captured as a CUDA graph.
 // Returned by Accelerator::compile(). On a CPU each call runs the function. On a GPU the function
-// runs eagerly a few times and is then captured (core/graph.h). Later calls replay the graph, with
-// the same results but with less work on the host.
+// runs eagerly a few times and is then captured (core/cuda/graph.h). Later calls replay the graph,
+// with the same results but with less work on the host.
 //
 // A graph is valid for batches of the same shapes and dtypes at the same position in an update. A
 // batch of another kind runs eagerly, and a graph is captured after enough batches of this kind. A

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/autograd/local_part.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "optim/clip.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 
 namespace axle {

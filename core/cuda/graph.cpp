@@ -1,4 +1,4 @@
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 
 #include <atomic>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "core/ops/float8.h"
+#include "core/float8.h"
 
 #include <utility>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/cuda.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "dist/cuda/nccl_comm.h"
 #include "dist/group/device_engine.h"
 #include "dist/rendezvous/control.h"

@@ -1,7 +1,7 @@
 // Implements ProcessGroup::Impl for collectives on GPU tensors with a GPU engine.
 #include <utility>
 
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "dist/group/group.h"
 #include "kernels/error.h"
 

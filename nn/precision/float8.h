@@ -9,7 +9,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/ops/float8.h"
+#include "core/float8.h"
 #include "nn/layers/linear.h"
 
 namespace axle::nn {

@@ -7,7 +7,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 #include "optim/algorithms/line_search.h"

@@ -1,7 +1,7 @@
 #include "optim/algorithms/lookahead.h"
 
 #include "core/autograd/local_part.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 
 namespace axle::optim {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/autograd/autograd.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/random.h"

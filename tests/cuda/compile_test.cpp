@@ -6,7 +6,7 @@
 
 #include "accel/accelerator.h"
 #include "core/autograd/autograd.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "optim/adam.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/files/file.h"
+#include "core/float8.h"
 #include "core/launch.h"
 #include "core/ops.h"
-#include "core/ops/float8.h"
 #include "core/random.h"
 #include "kernels/cuda/attention/cudnn_scores.h"
 #include "kernels/ops/step_state.h"

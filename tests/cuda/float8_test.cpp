@@ -1,6 +1,6 @@
 // Compares 8-bit floats on a GPU with the CPU. Conversions and scales must match bit for bit;
 // matrix products may differ by rounding.
-#include "core/ops/float8.h"
+#include "core/float8.h"
 
 #include <vector>
 

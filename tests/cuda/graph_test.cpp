@@ -1,5 +1,5 @@
 // Tests CUDA graphs.
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 
 #include <cstdint>
 #include <vector>

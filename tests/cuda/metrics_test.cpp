@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"

@@ -1,6 +1,6 @@
 // Tests process groups on GPUs, which communicate with NCCL if every process has its own GPU, else
 // through the host.
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "tests/cuda/nccl_ranks.h"
 
 namespace axle::tests {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <numeric>
 
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "tests/cuda/nccl_ranks.h"
 
 namespace axle::tests {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/autograd/autograd.h"
-#include "core/graph.h"
+#include "core/cuda/graph.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "tests/close.h"
