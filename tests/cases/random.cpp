@@ -208,11 +208,13 @@ void add_random_cases(Cases& cases) {
     cases.push_back({.name = "gumbel_softmax",
                      .call = [](In x) { return gumbel_softmax(x[0], 0.5); },
                      .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({3, 67})}},
+                     .autocast = Autocast::f32,
                      .check = is_distribution});
     cases.push_back({.name = "gumbel_softmax/hard",
                      .call = [](In x) { return gumbel_softmax(x[0], 2, true); },
                      .rows = {{floats({4, 5})}, {floats({0, 3})}, {floats({3, 67})}},
                      .gradient = false,
+                     .autocast = Autocast::f32,
                      .check = is_distribution});
     add_like_cases(cases);
     add_bad_random_calls(cases);

@@ -57,6 +57,7 @@ Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
 }
 
 Tensor norm(const Tensor& x, std::optional<double> ord, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("norm");
     if (!ord) return axle::norm(x, 2, dims, keepdim);
     check_device("norm", {&x});
     const int count = dims.empty() ? x.dim() : dims.size();

@@ -73,6 +73,7 @@ const std::map<std::string, std::string>& not_recorded() {
         {"bernoulli", "the random numbers differ from PyTorch's"},
         {"normal", "the random numbers differ from PyTorch's"},
         {"multinomial", "the random numbers differ from PyTorch's"},
+        {"gumbel_softmax", "the random numbers differ from PyTorch's"},
     };
     return reasons;
 }
