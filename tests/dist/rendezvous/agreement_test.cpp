@@ -137,7 +137,8 @@ TEST(Agreement, RejectsACollectiveOutOfOrder) {
         barrier(control, 1);
         barrier(control, control.rank() == 0 ? 2 : 3);
     });
-    EXPECT_THAT(errors, Each(HasSubstr("the next call of rank 1 in group 0 must be #2: #3")));
+    EXPECT_THAT(errors, Each(HasSubstr("the next call of rank 1 in group 0 must have the number 2: "
+                                       "it has the number 3")));
 }
 
 TEST(Agreement, SeparatesCallsOfDifferentGroups) {
