@@ -63,6 +63,8 @@ set(only_by_path
     "^nn/models/transformer[.]h"
     "^nn/models/(text|vision)/"
     "^nn/precision/"
+    "^nn/layers/parametrize/orthogonal[.]h"
+    "^optim/algorithms/(adamw_8bit|lookahead|prodigy|sparse_adam)[.]h"
     "^optim/state_file[.]h")
 list(JOIN only_by_path "|" only_by_path)
 
