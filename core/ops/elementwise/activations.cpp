@@ -132,6 +132,7 @@ Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, std::int64_t 
     // distribution.
     Tensor u = Tensor::empty(logits.shape(), {.dtype = f32, .device = logits.device()});
     u.uniform_(std::numeric_limits<float>::min(), 1);
+    if (logits.dtype() == f64) u = to(u, f64);
     const Tensor noise = to(neg(log(neg(log(u)))), logits.dtype());
     const Tensor soft = softmax(mul(add(logits, noise), 1 / tau), dim);
     if (!hard || logits.dim() == 0) return soft;

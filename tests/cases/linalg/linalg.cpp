@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "core/ops.h"
 #include "tests/cases/cases.h"
@@ -329,6 +331,10 @@ void add_linalg_cases(Cases& cases) {
     linalg_functions(cases);
     linalg_norms(cases);
     add_bad_linalg_calls(cases);
+    // Operands in other layouts include matrices with equal rows, at which these gradients are not
+    // defined, so that CPU and GPU round them differently.
+    for (OpCase& c : cases)
+        if (std::set<std::string>{"qr", "svd", "eigh", "cond"}.contains(c.op())) c.strided = false;
 }
 
 }  // namespace axle::tests
