@@ -142,18 +142,16 @@ struct PerDimension {
     int count = 0;  // 0: one number for all dimensions
 };
 struct InterpolateOptions {
-    // The output size; set either this or scale_factor, by which the output size is floor(input
-    // size
-    // * scale_factor).
+    // Set one of these two. With scale_factor, the output size is floor(input size * scale_factor).
     std::optional<PerDimension<std::int64_t>> size = {};
     std::optional<PerDimension<double>> scale_factor = {};
     Interpolation mode = Interpolation::nearest;
-    bool align_corners =
-        false;  // keeps the centers of the corner pixels; for the linear modes, bicubic
+    // Keeps the centers of the corner pixels; for the linear modes and bicubic.
+    bool align_corners = false;
     // Computes positions from the sizes, not from scale_factor; area always does.
     bool recompute_scale_factor = false;
-    bool antialias =
-        false;  // for bilinear and bicubic: a smaller result uses all pixels, as Pillow
+    // For bilinear and bicubic: a smaller result uses all pixels, as in Pillow.
+    bool antialias = false;
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
 // is set, if scale_factor is not positive and finite, for recompute_scale_factor with a size, and

@@ -7,6 +7,7 @@
 #include "core/autograd/autocast.h"
 #include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/sampling/resample.h"
 #include "core/profiler/profiler.h"
 #include "core/sampling.h"
 
@@ -64,17 +65,13 @@ Tensor representable(const Tensor& at) {
     return where(logical_and(at > -kLimit, at < kLimit), at, -100.0);
 }
 
-// Returns the cubic polynomials of a distance below 1 and of a distance from 1 to 2.
-Tensor near_weight(const Tensor& x) { return ((x * 1.25 - 2.25) * x) * x + 1.0; }
-Tensor far_weight(const Tensor& x) { return ((x * -0.75 + 3.75) * x - 6.0) * x + 3.0; }
-
 std::vector<AxisTap> taps_of(const Tensor& position, const SampledAxis& axis, GridMode mode) {
     const Tensor elements = in_elements(position, axis);
     if (mode == GridMode::bicubic) {
         const Tensor base = floor(elements.detach());
         const Tensor t = elements - base;
-        const Tensor weights[4] = {far_weight(t + 1.0), near_weight(t), near_weight(1.0 - t),
-                                   far_weight(2.0 - t)};
+        const Tensor weights[4] = {far_cubic(t + 1.0, -0.75), near_cubic(t, -0.75),
+                                   near_cubic(1.0 - t, -0.75), far_cubic(2.0 - t, -0.75)};
         std::vector<AxisTap> taps;
         for (int k = 0; k < 4; ++k)
             taps.push_back(

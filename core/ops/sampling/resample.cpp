@@ -52,10 +52,6 @@ std::vector<Tile> tiles_of(const Resampling& r) {
     return tiles;
 }
 
-// Returns the cubic polynomials of a distance below 1 and of a distance from 1 to 2.
-Tensor near_cubic(const Tensor& x, double a) { return ((x * (a + 2) - (a + 3)) * x) * x + 1.0; }
-Tensor far_cubic(const Tensor& x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
-
 // Returns the weights [count, length] of antialiased resizing: the filter, normalized.
 Tensor filter_weights(const Resampling& r, const Tensor& outputs, const Tensor& inputs) {
     const double step = step_of(r), reach = reach_of(r);
@@ -133,6 +129,9 @@ Tensor transposed_resample(const Tensor& dy, int dim, const Resampling& r) {
 }
 
 }  // namespace
+
+Tensor near_cubic(const Tensor& x, double a) { return ((x * (a + 2) - (a + 3)) * x) * x + 1.0; }
+Tensor far_cubic(const Tensor& x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
 
 Tensor resample(const Tensor& x, int dim, const Resampling& resampling) {
     const AutocastGuard off(std::nullopt);

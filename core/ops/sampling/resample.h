@@ -1,4 +1,5 @@
-// Private to core/ops/sampling: bicubic and antialiased resizing along one dimension.
+// Private to core/ops/sampling: bicubic and antialiased resizing along one dimension, and the
+// polynomials of bicubic weights.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,11 @@ struct Resampling {
 // Returns x resized along dim, which is -1 or -2. x is f32 or f64, with two or more dimensions.
 // Each new element is a weighted sum of neighbors, with PyTorch's weights.
 Tensor resample(const Tensor& x, int dim, const Resampling& resampling);
+
+// Return the weights of elements at a distance x below 1, and at a distance from 1 to 2, in cubic
+// convolution with the parameter a (Keys, IEEE Transactions on Acoustics, Speech, and Signal
+// Processing, 1981). PyTorch's bicubic modes have a = -0.75.
+Tensor near_cubic(const Tensor& x, double a);
+Tensor far_cubic(const Tensor& x, double a);
 
 }  // namespace axle
