@@ -73,6 +73,7 @@ std::vector<AxisTap> taps_of(const Tensor& position, const SampledAxis& axis, Gr
         const Tensor weights[4] = {far_cubic(t + 1.0, -0.75), near_cubic(t, -0.75),
                                    near_cubic(1.0 - t, -0.75), far_cubic(2.0 - t, -0.75)};
         std::vector<AxisTap> taps;
+        taps.reserve(4);
         for (int k = 0; k < 4; ++k)
             taps.push_back(
                 {trunc(representable(padded_place(base + double{k - 1.0}, axis))), weights[k]});
