@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,24 @@ std::string number_text(double value) {
     std::string text(digits.data(), end);
     if (text.find_first_of(".en") == std::string::npos) text += ".0";
     return text;
+}
+
+// Returns JSON text with \u00NN for the control characters that JSON allows in strings: DEL and
+// those from U+0080 to U+009F, which can change the state of a terminal.
+std::string escape_controls(std::string_view json) {
+    static constexpr char kHex[] = "0123456789abcdef";
+    std::string out;
+    for (std::size_t i = 0; i < json.size(); ++i) {
+        const bool is_c1 = json[i] == '\xc2' && i + 1 < json.size() &&
+                           static_cast<unsigned char>(json[i + 1]) < 0xa0;
+        if (is_c1) ++i;
+        const auto byte = static_cast<unsigned char>(json[i]);
+        if (is_c1 || byte == 0x7f)
+            out.append({'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]});
+        else
+            out += json[i];
+    }
+    return out;
 }
 
 // Writes a Tree as JSON. If `for_display` is true, also writes tensors and other values that JSON
@@ -85,7 +104,8 @@ class Writer {
         const auto handler =
             for_display_ ? Json::error_handler_t::replace : Json::error_handler_t::strict;
         try {
-            text += Json(value).dump(-1, ' ', false, handler);
+            const std::string quoted = Json(value).dump(-1, ' ', false, handler);
+            text += for_display_ ? escape_controls(quoted) : quoted;
         } catch (const Json::exception&) {
             throw ValueError("to_json: strings must be UTF-8: " + in_quotes(value));
         }

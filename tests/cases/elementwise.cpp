@@ -94,13 +94,8 @@ void quotients(Cases& cases) {
         cases.back().gradient = false;
         binary(cases, str(name, "/specials"), f, {{specials({11}), specials({11})}});
         cases.back().gradient = false;
-        cases.push_back({.name = str(name, "/zero"),
-                         .call = [f = f](In x) { return f(x[0], x[1]); },
-                         .rows = {{ints({7}, -9, 9), ints({7}, 0, 1)}},
-                         .gradient = false,
-                         .check = [](In, const Outputs& y) -> std::string {
-                             return ne(y[0], 0).sum().item() == 0 ? "" : "a rest of 0 is not 0";
-                         }});
+        refuses<ValueError>(cases, name, {"[2, 1]"},
+                            [f = f] { f(ints_of({3}), indices({3, 0}).reshape({2, 1})); });
     }
     const std::pair<const char*, Tensor (*)(In)> with_number[] = {
         {"floor_divide(x[0], 3)", [](In x) { return floor_divide(x[0], 3); }},

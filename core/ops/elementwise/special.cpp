@@ -8,6 +8,15 @@ namespace {
 
 namespace formula = kernels::formula;
 
+// Throws ValueError if an integer would be divided by 0 on the CPU. GPUs compute 0 instead, because
+// reading the divisor would wait for the GPU.
+void check_divisor(const char* op, const Tensor& a, const Tensor& b, DType common) {
+    if (is_floating(common) || !b.device().is_cpu() || a.numel() == 0) return;
+    if (!all(b).item<bool>())
+        throw ValueError(str(op, ": integers cannot be divided by 0: the divisor of shape ",
+                             b.shape(), " contains 0"));
+}
+
 // Returns f(a, b) with the gradient rule of a op b = r, where r is a rest: dr = da - q db, with the
 // integer quotient q = quotient(a / b).
 template <class F>
@@ -16,6 +25,7 @@ Tensor rest(const char* op, F f, Tensor (*quotient)(const Tensor&), const Tensor
     const profiler::OpScope scope(op);
     check_device(op, {&a, &b});
     const DType common = promote(a, b);
+    check_divisor(op, a, b, common);
     return record(op, binary_forward(op, f, a, b, common, common), {a, b},
                   [quotient, a = saved(a), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
                       return {dy[0], needs[1] ? neg(mul(dy[0], quotient(div(a, b)))) : Tensor()};
@@ -65,6 +75,7 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("floor_divide");
     check_device("floor_divide", {&a, &b});
     const DType common = promote(a, b);
+    check_divisor("floor_divide", a, b, common);
     return binary_forward("floor_divide", formula::FloorDivide{}, a, b, common, common);
 }
 Tensor fmod(const Tensor& a, const Tensor& b) { return rest("fmod", formula::Fmod{}, trunc, a, b); }

@@ -197,6 +197,12 @@ TEST(Tree, PrintsTensorsByDTypeAndShape) {
     EXPECT_EQ(out.str(), R"({"labels": int64 [8], "lr": 0.1, "n": [1, "x"]})");
 }
 
+TEST(Tree, PrintsControlCharactersAsEscapes) {
+    std::ostringstream out;
+    out << Tree::list({"a\x1b\x7f", "\xc2\x80\xc2\x9f\xc2\xa0", "\xc3\x84"});
+    EXPECT_EQ(out.str(), "[\"a\\u001b\\u007f\", \"\\u0080\\u009f\xc2\xa0\", \"\xc3\x84\"]");
+}
+
 TEST(Tree, ForwardsPropertiesOfItsTensor) {
     const Tree batch{{"x", zeros({2, 3})}, {"n", 4}};
     EXPECT_EQ(batch["x"].shape(), (Shape{2, 3}));
