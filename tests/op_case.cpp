@@ -65,6 +65,7 @@ const std::vector<OpCase>& op_cases() {
         add("convolutions", add_convolutions_cases);
         add("pools", add_pools_cases);
         add("attention", add_attention_cases);
+        add("recurrent", add_recurrent_cases);
         add("loss", add_loss_cases);
         add("losses", add_losses_cases);
         add("checkpoint", add_checkpoint_cases);

@@ -1,4 +1,4 @@
-// Private to kernels: the recursions of the CTC loss (kernels/ops/ctc.h), shared by CPU and GPU.
+// Private to kernels: the recursions of the CTC loss (kernels/ops/loss.h), shared by CPU and GPU.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/half.h"
-#include "kernels/ops/ctc.h"
+#include "kernels/ops/loss.h"
 
 namespace axle::kernels {
 

@@ -40,6 +40,7 @@ void add_sampling_cases(Cases& cases);
 void add_convolutions_cases(Cases& cases);
 void add_pools_cases(Cases& cases);
 void add_attention_cases(Cases& cases);
+void add_recurrent_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_losses_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);

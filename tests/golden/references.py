@@ -51,6 +51,24 @@ def pad_plane(x, padding, mode):
     return pad_plane(x.unsqueeze(x.dim() - 2), padding, mode).squeeze(x.dim() - 2)
 
 
+def lstm_step(from_x, from_h, c):
+    """The step of torch.lstm_cell for given products with the weights."""
+    state, gates = torch.zeros_like(c), c.shape[1] * 4
+    weights = torch.eye(gates, dtype=c.dtype), torch.zeros(gates, c.shape[1], dtype=c.dtype)
+    return torch.lstm_cell(from_x + from_h, (state, c), *weights)
+
+
+def gru_step(from_x, from_h, h):
+    """The step of torch.gru_cell for given products with the weights."""
+    gates = h.shape[1] * 3
+    weights = torch.eye(gates, dtype=h.dtype), torch.zeros(gates, h.shape[1], dtype=h.dtype)
+    rows = [
+        torch.gru_cell(from_x[i : i + 1], h[i : i + 1], *weights, torch.zeros_like(from_x[i]), from_h[i])
+        for i in range(len(h))
+    ]
+    return torch.cat(rows) if rows else h + 0 * (from_x + from_h).sum()
+
+
 def sigmoid_focal_loss(x, target, alpha=0.25, gamma=2.0, reduction="none"):
     """The focal loss of torchvision.ops, written with the probability of the target."""
     p = torch.sigmoid(x)

@@ -1,4 +1,4 @@
-#include "kernels/ops/ctc.h"
+#include "kernels/ops/loss.h"
 
 #include <limits>
 

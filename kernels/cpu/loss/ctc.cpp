@@ -1,5 +1,5 @@
 // The CTC loss. A task processes one sample.
-#include "kernels/ops/ctc.h"
+#include "kernels/ops/loss.h"
 
 #include <algorithm>
 #include <utility>

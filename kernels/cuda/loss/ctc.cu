@@ -3,7 +3,7 @@
 // thread sums in order.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
-#include "kernels/ops/ctc.h"
+#include "kernels/ops/loss.h"
 #include "kernels/rules/ctc_rules.h"
 
 namespace axle::kernels {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/autograd.h"
+#include "core/ops/recurrent/recurrent.h"
 
 namespace axle::nn::recurrent {
 namespace {
@@ -55,23 +56,6 @@ State joined(const std::vector<State>& states) {
     return {cat(h), c.empty() ? Tensor() : cat(c)};
 }
 
-State lstm_step(const Tensor& input, const Weights& weights, const State& state) {
-    const std::vector<Tensor> gates = chunk(input + linear(state.h, weights.hh), 4, 1);
-    const Tensor c = sigmoid(gates[1]) * state.c + sigmoid(gates[0]) * tanh(gates[2]);
-    const Tensor h = sigmoid(gates[3]) * tanh(c);
-    return {weights.hr.defined() ? linear(h, weights.hr) : h, c};
-}
-
-State gru_step(const Tensor& input, const Weights& weights, const State& state) {
-    const std::int64_t width = state.h.size(1);
-    const std::vector<Tensor> from_x = split(input, {2 * width, width}, 1);
-    const std::vector<Tensor> from_h =
-        split(linear(state.h, weights.hh, weights.bias_hh), {2 * width, width}, 1);
-    const std::vector<Tensor> gates = chunk(sigmoid(from_x[0] + from_h[0]), 2, 1);
-    const Tensor candidate = tanh(from_x[1] + gates[0] * from_h[1]);
-    return {candidate + gates[1] * (state.h - candidate), {}};
-}
-
 }  // namespace
 
 State converted(const State& state, DType dtype) {
@@ -97,10 +81,12 @@ Tensor input_product(Cell cell, const Tensor& x, const Weights& weights) {
 
 State step(Cell cell, const Tensor& input, const Weights& weights, const State& state) {
     switch (cell) {
-        case Cell::lstm:
-            return lstm_step(input, weights, state);
+        case Cell::lstm: {
+            const auto [h, c] = lstm_step(input, linear(state.h, weights.hh), state.c);
+            return {weights.hr.defined() ? linear(h, weights.hr) : h, c};
+        }
         case Cell::gru:
-            return gru_step(input, weights, state);
+            return {gru_step(input, linear(state.h, weights.hh, weights.bias_hh), state.h), {}};
         case Cell::rnn_relu:
             return {relu(input + linear(state.h, weights.hh)), {}};
         default:
