@@ -101,9 +101,10 @@ FileError missing_checkpoint(const std::string& folder) {
         str(": has neither .metadata, which PyTorch's checkpoints have, nor ", kShardedIndexName,
             " of Axle's sharded checkpoints, nor DeepSpeed's ", "*_model_states.pt");
     std::string found;
-    for (const std::string& name : list_folder(folder))
-        if (is_sharded_checkpoint(folder + "/" + name))
-            found += str(found.empty() ? "" : " or ", printable(folder + "/" + name));
+    for (const std::string& name : list_folder(folder)) {
+        const std::string path = str(folder, "/", name);
+        if (is_sharded_checkpoint(path)) found += str(found.empty() ? "" : " or ", printable(path));
+    }
     return FileError(found.empty() ? text : text + "; pass " + found);
 }
 
