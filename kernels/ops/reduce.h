@@ -15,6 +15,11 @@ namespace axle::kernels {
 void sum(Cpu& on, ConstView x, View y);
 void sum(Cuda& on, ConstView x, View y);
 
+// Writes the product to y; an empty product is 1. y is floating if x is floating, else i64. f32
+// products are accumulated in f64. Integers wrap around on overflow.
+void prod(Cpu& on, ConstView x, View y);
+void prod(Cuda& on, ConstView x, View y);
+
 // Writes the mean to y; the mean of no elements is NaN. x is floating.
 void mean(Cpu& on, ConstView x, View y);
 void mean(Cuda& on, ConstView x, View y);

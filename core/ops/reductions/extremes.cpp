@@ -51,16 +51,21 @@ Tensor extreme_positions_by_doubling(const Tensor& x, int d, bool largest) {
     return contiguous(indices);
 }
 
-Tensor extreme_positions(const Tensor& x, int d, bool largest) {
-    if (!x.device().is_cpu()) return extreme_positions_by_doubling(x, d, largest);
-    Tensor indices = empty(x.shape(), {.dtype = i64, .device = x.device()});
+// Returns the extremes and their positions.
+std::pair<Tensor, Tensor> extremes_along(const Tensor& x, int d, bool largest) {
+    if (!x.device().is_cpu()) {
+        const Tensor positions = extreme_positions_by_doubling(x, d, largest);
+        return {gather(x, d, positions), positions};
+    }
+    Tensor y = empty(x.shape(), {.dtype = x.dtype()}), positions = empty(x.shape(), {.dtype = i64});
     const Tensor rows = transpose(x, d, -1);
-    Tensor rows_of_indices = transpose(indices, d, -1);
+    Tensor rows_of_y = transpose(y, d, -1), rows_of_positions = transpose(positions, d, -1);
     launch(x.device(), [&]<class On>(On& on) {
         if constexpr (std::is_same_v<On, kernels::Cpu>)
-            kernels::cumulative_extreme(on, largest, rows.view(), rows_of_indices.view());
+            kernels::cumulative_extreme(on, largest, rows.view(), rows_of_y.view(),
+                                        rows_of_positions.view());
     });
-    return indices;
+    return {y, positions};
 }
 
 std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, std::int64_t dim,
@@ -70,8 +75,14 @@ std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, st
     check_compute(op, x);
     const int d = wrap_dim(op, dim, x.dim());
     if (x.dim() == 0) return {clone(x), zeros({}, {.dtype = i64, .device = x.device()})};
-    const Tensor indices = extreme_positions(x.detach(), d, largest);
-    return {gather(x, d, indices), indices};
+    const auto [y, positions] = extremes_along(x.detach(), d, largest);
+    return {record(op, y, {x},
+                   [positions = saved(positions), shape = x.shape(), d](const Grads& dy,
+                                                                        Needs) -> Grads {
+                       const Tensor zero = zeros(shape, {dy[0].dtype(), dy[0].device()});
+                       return {scatter_add(zero, d, positions, dy[0])};
+                   }),
+            positions};
 }
 
 // Returns ln(e^a + e^b). Infinite maxima are not subtracted, because inf - inf is NaN.

@@ -4,10 +4,12 @@
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/check.h"
+#include "core/launch.h"
 #include "core/ops.h"
 #include "core/ops/elementwise/promotion.h"
 #include "core/ops/reductions/reduced.h"
 #include "core/profiler/profiler.h"
+#include "kernels/ops/reduce.h"
 
 namespace axle {
 namespace {
@@ -19,25 +21,6 @@ Tensor nonzero_mask(const Tensor& x) { return x.dtype() == boolean ? x : ne(x, 0
 
 // Converts the booleans y to the result dtype of any() and all().
 Tensor as_truth(const Tensor& y, const Tensor& x) { return x.dtype() == u8 ? to(y, u8) : y; }
-
-// Returns the product along d, which keeps its size of 1. Pairs of elements are multiplied, then
-// pairs of products and so on, so that every pass is elementwise.
-Tensor product_along(Tensor x, int d) {
-    if (x.shape()[d] == 0) {
-        Shape shape = x.shape();
-        shape[d] = 1;
-        return ones(shape, {.dtype = x.dtype(), .device = x.device()});
-    }
-    Tensor rest;  // the product of the elements that had no partner
-    for (std::int64_t n = x.shape()[d]; n > 1; n /= 2) {
-        if (n % 2 == 1) {
-            const Tensor last = narrow(x, d, n - 1, 1);
-            rest = rest.defined() ? mul(rest, last) : last;
-        }
-        x = mul(narrow(x, d, 0, n / 2), narrow(x, d, n / 2, n / 2));
-    }
-    return rest.defined() ? mul(x, rest) : clone(x);
-}
 
 // Returns, for each element, the product of all other elements along d.
 Tensor products_of_others(const Tensor& x, int d) {
@@ -52,11 +35,10 @@ Tensor products_of_others(const Tensor& x, int d) {
 }
 
 Tensor recorded_product(const Tensor& x, int d) {
-    Tensor y;
-    {
-        const NoGrad no_grad;
-        y = to(product_along(widened(x.detach()), d), x.dtype());
-    }
+    Shape shape = x.shape();
+    shape[d] = 1;
+    Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::prod(on, x.view(), y.view()); });
     return record("prod", y, {x}, [x = saved(x), d](const Grads& dy, Needs) -> Grads {
         return {mul(dy[0], products_of_others(widened(x), d))};
     });

@@ -52,6 +52,36 @@ struct Sum {
     Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
 };
 
+template <class L>
+struct Product {
+    using Lane = L;
+    static constexpr bool kFolds = true;
+    // Unsigned numbers wrap around on overflow.
+    using Acc = std::conditional_t<std::is_floating_point_v<L>, double, std::uint64_t>;
+
+    Acc start() const { return 1; }
+    void row(const L* x, std::int64_t n, std::int64_t, std::int64_t, Acc& total) const {
+        constexpr int kChains = 8;  // independent products, which hide the latency of a product
+        Acc chains[kChains];
+        std::fill_n(chains, kChains, Acc(1));
+        std::int64_t i = 0;
+        for (; i + kChains <= n; i += kChains)
+            for (int k = 0; k < kChains; ++k) chains[k] *= static_cast<Acc>(x[i + k]);
+        for (; i < n; ++i) chains[0] *= static_cast<Acc>(x[i]);
+        for (const Acc chain : chains) total *= chain;
+    }
+    void columns(const L* const* rows, int count, std::int64_t width, std::int64_t, std::int64_t,
+                 Acc* total) const {
+        for (int r = 0; r < count; ++r)
+            for (std::int64_t c = 0; c < width; ++c) total[c] *= static_cast<Acc>(rows[r][c]);
+    }
+    Acc join(Acc a, Acc b) const { return a * b; }
+    std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t> finish(Acc a) const {
+        return static_cast<std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>>(
+            a);
+    }
+};
+
 // Sums the squared deviations of elements from centre[result].
 template <class L>
 struct Square {
@@ -188,6 +218,11 @@ void arg_extreme(Cpu& on, const ConstView& x, const View& y) {
 void sum(Cpu& on, ConstView x, View y) {
     const ReducePlan plan(x, y);
     visit_lane(x.dtype, [&]<class L>() { reduce(on, plan, Sum<L>(), x, ToView{plan, y}); });
+}
+
+void prod(Cpu& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_lane(x.dtype, [&]<class L>() { reduce(on, plan, Product<L>(), x, ToView{plan, y}); });
 }
 
 void mean(Cpu& on, ConstView x, View y) {

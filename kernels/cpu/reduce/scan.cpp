@@ -194,35 +194,54 @@ bool is_nan([[maybe_unused]] Lane x) {
     return false;
 }
 
-template <class Lane>
-void extremes_of_row(bool largest, const void* x, DType dtype, std::int64_t x_step, std::int64_t n,
-                     std::int64_t* index, std::int64_t index_step) {
-    alignas(64) Lane buffer[kBlock];
-    Lane best = {};
-    std::int64_t position = 0;
-    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-        const std::int64_t count = std::min(kBlock, n - begin);
-        const Lane* in = load_lanes(at(x, dtype, begin * x_step), dtype, x_step, count, buffer);
-        if (begin == 0) best = in[0];
-        for (std::int64_t i = 0; i < count; ++i) {
-            // A comparison with NaN is false, so only another NaN replaces it.
-            if ((largest ? in[i] >= best : in[i] <= best) || is_nan(in[i]))
-                best = in[i], position = begin + i;
-            index[(begin + i) * index_step] = position;
+// Where the rows of cumulative_extreme() begin, and the distances of their elements.
+struct ExtremesOfRow {
+    bool largest;
+    DType dtype;
+    std::int64_t n;
+    const void* x;
+    void* y;
+    std::int64_t* index;
+    std::int64_t x_step, y_step, index_step;
+
+    template <class Lane>
+    void compute() const {
+        alignas(64) Lane from[kBlock], to[kBlock];
+        Lane best = {};
+        std::int64_t position = 0;
+        for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+            const std::int64_t count = std::min(kBlock, n - begin);
+            const Lane* in = load_lanes(at(x, dtype, begin * x_step), dtype, x_step, count, from);
+            if (begin == 0) best = in[0];
+            for (std::int64_t i = 0; i < count; ++i) {
+                // A comparison with NaN is false, so only another NaN replaces it.
+                if ((largest ? in[i] >= best : in[i] <= best) || is_nan(in[i]))
+                    best = in[i], position = begin + i;
+                to[i] = best;
+                index[(begin + i) * index_step] = position;
+            }
+            store_lanes(to, at(y, dtype, begin * y_step), dtype, y_step, count);
         }
     }
-}
+};
 
 template <class Lane>
-void extremes_of_rows(bool largest, ConstView x, View index) {
-    const Rows<2> rows({x, index});
+void extremes_of_rows(bool largest, ConstView x, View y, View index) {
+    const Rows<3> rows({x, y, index});
     const std::int64_t n = x.back(1), per_task = (kTask + n - 1) / n;
     parallel_ranges(rows.count(), per_task, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t row = first; row < last; ++row) {
             const auto offset = rows.offsets(row);
-            extremes_of_row<Lane>(largest, at(x.data, x.dtype, offset[0]), x.dtype,
-                                  x.back_stride(1), n, index.as<std::int64_t>() + offset[1],
-                                  index.back_stride(1));
+            ExtremesOfRow{.largest = largest,
+                          .dtype = x.dtype,
+                          .n = n,
+                          .x = at(x.data, x.dtype, offset[0]),
+                          .y = at(y.data, y.dtype, offset[1]),
+                          .index = index.as<std::int64_t>() + offset[2],
+                          .x_step = x.back_stride(1),
+                          .y_step = y.back_stride(1),
+                          .index_step = index.back_stride(1)}
+                .template compute<Lane>();
         }
     });
 }
@@ -243,11 +262,11 @@ void cumprod_backward(Cpu&, ConstView dy, ConstView x, ConstView y, View dx) {
     });
 }
 
-void cumulative_extreme(Cpu&, bool largest, ConstView x, View index) {
+void cumulative_extreme(Cpu&, bool largest, ConstView x, View y, View index) {
     if (x.numel() == 0) return;
-    if (x.dtype == DType::f64) return extremes_of_rows<double>(largest, x, index);
-    if (is_floating(x.dtype)) return extremes_of_rows<float>(largest, x, index);
-    extremes_of_rows<std::int64_t>(largest, x, index);
+    if (x.dtype == DType::f64) return extremes_of_rows<double>(largest, x, y, index);
+    if (is_floating(x.dtype)) return extremes_of_rows<float>(largest, x, y, index);
+    extremes_of_rows<std::int64_t>(largest, x, y, index);
 }
 
 }  // namespace axle::kernels

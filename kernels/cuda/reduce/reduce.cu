@@ -1,4 +1,4 @@
-// Sums and means over any dimensions. kernels/cuda/reduce/reduce.cuh explains the walks.
+// Sums, products and means over any dimensions. kernels/cuda/reduce/reduce.cuh explains the walks.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 
@@ -8,7 +8,37 @@ namespace {
 template <class T>
 using Lane = std::conditional_t<std::is_integral_v<T>, std::int64_t, Compute<T>>;
 
+// A reduction that computes products. Integers are computed as unsigned numbers, which wrap around
+// on overflow.
+template <class L>
+struct ProductReduction {
+    using Lane = L;
+    using Acc = std::conditional_t<std::is_integral_v<L>, std::uint64_t, double>;
+    static constexpr int kInputs = 1;
+    ReduceOutput out;
+
+    __device__ Acc start() const { return 1; }
+    template <int kCount>
+    __device__ void take(Acc& acc, const L (&x)[kCount], const L (&)[kCount], std::int64_t,
+                         std::int64_t, std::int64_t) const {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) acc *= static_cast<Acc>(x[i]);
+    }
+    __device__ Acc join(Acc a, Acc b) const { return a * b; }
+    __device__ void write(std::int64_t result, Acc acc) const {
+        out(result,
+            static_cast<std::conditional_t<std::is_integral_v<L>, std::int64_t, double>>(acc));
+    }
+};
+
 }  // namespace
+
+void prod(Cuda& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_lanes<true>(x.dtype, [&]<class T>() {
+        reduce<T>(on, plan, ProductReduction<Lane<T>>{ReduceOutput(plan, y)}, x);
+    });
+}
 
 void sum(Cuda& on, ConstView x, View y) {
     const ReducePlan plan(x, y);
