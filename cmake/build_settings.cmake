@@ -124,5 +124,8 @@ function(native_kernels)
     endif()
     if(AXLE_PRECOMPILE STREQUAL "ON")
         target_precompile_headers(axle_kernels PRIVATE kernels/cpu/precompiled.h)
+        # With precompiled headers, GCC reports its own AVX-512 intrinsics (bug 105593).
+        target_compile_options(
+            axle_kernels PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-uninitialized>)
     endif()
 endfunction()
