@@ -24,7 +24,10 @@ function(eigen_library target flags)
     endif()
     add_library(axle_eigen_${target} MODULE tools/axle/bench/eigen/eigen.cpp)
     target_include_directories(axle_eigen_${target} PRIVATE ${PROJECT_SOURCE_DIR})
-    target_compile_options(axle_eigen_${target} PRIVATE ${flags})
+    # GCC 12 reports its own AVX-512 intrinsics (bug 105593).
+    target_compile_options(
+        axle_eigen_${target} PRIVATE
+        ${flags} "$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>")
     target_link_libraries(
         axle_eigen_${target} PRIVATE Eigen3::Eigen $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
     if(CMAKE_RUNTIME_OUTPUT_DIRECTORY)  # next to the programs
