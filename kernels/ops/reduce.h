@@ -15,6 +15,10 @@ namespace axle::kernels {
 void sum(Cpu& on, ConstView x, View y);
 void sum(Cuda& on, ConstView x, View y);
 
+// Writes the sum of all elements that are not NaN to y, which is floating like x.
+void nansum(Cpu& on, ConstView x, View y);
+void nansum(Cuda& on, ConstView x, View y);
+
 // Writes the product to y; an empty product is 1. y is floating if x is floating, else i64. f32
 // products are accumulated in f64. Integers wrap around on overflow.
 void prod(Cpu& on, ConstView x, View y);

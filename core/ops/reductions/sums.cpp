@@ -74,7 +74,13 @@ Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
     const Reduced r = reduced("nansum", x, dims, keepdim);
     const AutocastGuard off(std::nullopt);  // the result has the dtype of x, unlike that of sum()
     if (!is_floating(x.dtype())) return sum(x, r.dims, keepdim);
-    return sum(masked_fill(x, isnan(x), 0), r.dims, keepdim);
+    Tensor y = empty(r.kept, {.dtype = x.dtype(), .device = x.device()});
+    launch(x.device(), [&](auto& on) { kernels::nansum(on, x.view(), y.view()); });
+    return record("nansum", reshape(y, r.result), {x},
+                  [x = saved(x), kept = r.kept](const Grads& dy, Needs) -> Grads {
+                      const Tensor at = x;
+                      return {masked_fill(expand(reshape(dy[0], kept), at.shape()), isnan(at), 0)};
+                  });
 }
 
 Tensor nanmean(const Tensor& input, const Dims& dims, bool keepdim) {

@@ -52,34 +52,52 @@ struct Sum {
     Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
 };
 
-template <class L>
-struct Product {
+// Combines elements with several independent accumulators, which hide the latency of an operation.
+// Op::next(accumulator, element) adds an element, and Op::join(a, b) combines accumulators.
+template <class Op, class L>
+struct Chains {
     using Lane = L;
     static constexpr bool kFolds = true;
     // Unsigned numbers wrap around on overflow.
     using Acc = std::conditional_t<std::is_floating_point_v<L>, double, std::uint64_t>;
+    using Result = std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>;
 
-    Acc start() const { return 1; }
+    Acc start() const { return Op::kIdentity; }
     void row(const L* x, std::int64_t n, std::int64_t, std::int64_t, Acc& total) const {
-        constexpr int kChains = 8;  // independent products, which hide the latency of a product
+        constexpr int kChains = 8;
         Acc chains[kChains];
-        std::fill_n(chains, kChains, Acc(1));
+        std::fill_n(chains, kChains, start());
         std::int64_t i = 0;
         for (; i + kChains <= n; i += kChains)
-            for (int k = 0; k < kChains; ++k) chains[k] *= static_cast<Acc>(x[i + k]);
-        for (; i < n; ++i) chains[0] *= static_cast<Acc>(x[i]);
-        for (const Acc chain : chains) total *= chain;
+            for (int k = 0; k < kChains; ++k)
+                chains[k] = Op::next(chains[k], static_cast<Acc>(x[i + k]));
+        for (; i < n; ++i) chains[0] = Op::next(chains[0], static_cast<Acc>(x[i]));
+        for (const Acc chain : chains) total = Op::join(total, chain);
     }
     void columns(const L* const* rows, int count, std::int64_t width, std::int64_t, std::int64_t,
                  Acc* total) const {
         for (int r = 0; r < count; ++r)
-            for (std::int64_t c = 0; c < width; ++c) total[c] *= static_cast<Acc>(rows[r][c]);
+            for (std::int64_t c = 0; c < width; ++c)
+                total[c] = Op::next(total[c], static_cast<Acc>(rows[r][c]));
     }
-    Acc join(Acc a, Acc b) const { return a * b; }
-    std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t> finish(Acc a) const {
-        return static_cast<std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>>(
-            a);
+    Acc join(Acc a, Acc b) const { return Op::join(a, b); }
+    Result finish(Acc a) const { return static_cast<Result>(a); }
+};
+struct Times {
+    static constexpr int kIdentity = 1;
+    template <class T>
+    static T next(T a, T x) {
+        return a * x;
     }
+    template <class T>
+    static T join(T a, T b) {
+        return a * b;
+    }
+};
+struct PlusUnlessNan {
+    static constexpr int kIdentity = 0;
+    static double next(double a, double x) { return a + (x == x ? x : 0.0); }
+    static double join(double a, double b) { return a + b; }
 };
 
 // Sums the squared deviations of elements from centre[result].
@@ -222,7 +240,16 @@ void sum(Cpu& on, ConstView x, View y) {
 
 void prod(Cpu& on, ConstView x, View y) {
     const ReducePlan plan(x, y);
-    visit_lane(x.dtype, [&]<class L>() { reduce(on, plan, Product<L>(), x, ToView{plan, y}); });
+    visit_lane(x.dtype, [&]<class L>() {
+        reduce(on, plan, Chains<Times, L>(), x, ToView{plan, y});
+    });
+}
+
+void nansum(Cpu& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_f32_f64(lane_dtype(x.dtype), [&]<class L>() {
+        reduce(on, plan, Chains<PlusUnlessNan, L>(), x, ToView{plan, y});
+    });
 }
 
 void mean(Cpu& on, ConstView x, View y) {

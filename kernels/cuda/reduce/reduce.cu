@@ -31,7 +31,29 @@ struct ProductReduction {
     }
 };
 
+// A reduction that computes sums of the elements that are not NaN.
+template <class L>
+struct NanSumReduction : SumReduction<L> {
+    using Acc = typename SumReduction<L>::Acc;
+
+    template <int kCount>
+    __device__ void take(Acc& acc, const L (&x)[kCount], const L (&)[kCount], std::int64_t,
+                         std::int64_t, std::int64_t) const {
+        L total = 0;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) total += x[i] == x[i] ? x[i] : L(0);
+        acc += static_cast<Acc>(total);
+    }
+};
+
 }  // namespace
+
+void nansum(Cuda& on, ConstView x, View y) {
+    const ReducePlan plan(x, y);
+    visit_float(x.dtype, [&]<class T>() {
+        reduce<T>(on, plan, NanSumReduction<Lane<T>>{{ReduceOutput(plan, y)}}, x);
+    });
+}
 
 void prod(Cuda& on, ConstView x, View y) {
     const ReducePlan plan(x, y);
