@@ -55,20 +55,19 @@ namespace axle::accel {
 
 struct AcceleratorParts;
 
-// Prepares models, optimizers, schedulers and data loaders for training, and runs the parts of the
-// loop that depend on the number of processes, the precision and gradient accumulation. Ranks,
-// barriers and collectives such as gather() are inherited (accel/process/accelerator_processes.h).
+// Prepares models, optimizers, schedulers and data loaders for training. Runs the parts of the loop
+// that depend on the number of processes, the precision and gradient accumulation. Ranks, barriers
+// and collectives such as gather() are inherited (accel/process/accelerator_processes.h).
 //
-// Ownership: prepared and registered objects are not owned and may outlive the Accelerator. A
-// prepared object is detached when it is destroyed or prepared by another Accelerator. A prepared
-// model may be moved. Registered objects must be neither moved nor destroyed before the
-// Accelerator. Threads: calls must come from one thread at a time, in the same order on all
-// processes.
+// Ownership: prepared and registered objects are not owned. A prepared object may outlive the
+// Accelerator, and is detached when it is destroyed or prepared by another Accelerator. A prepared
+// model may be moved. Registered objects must not move, and must outlive the Accelerator. Threads:
+// calls must come from one thread at a time, in the same order on all processes.
 class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
-    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if an
-    // existing Accelerator of this thread has another precision or device; UsageError for options
-    // that contradict each other; and NotImplementedError for engines that are not implemented.
+    // Throws ValueError for invalid options, such as an unknown precision, and if an existing
+    // Accelerator of this thread has another precision or device. Throws UsageError if options
+    // contradict each other, and NotImplementedError for engines that are not implemented.
     explicit Accelerator(AcceleratorOptions options = {});
     // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
@@ -128,10 +127,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // --- gradient accumulation and synchronization
 
-    // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If it
-    // does not, optimizer.step() and zero_grad() do nothing, and, without sync_each_batch, the
-    // gradients of the given models (default: all) are not averaged over the processes. The scope
-    // must live until the end of the micro-batch.
+    // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If
+    // not, optimizer.step() and zero_grad() do nothing. Without sync_each_batch, the gradients of
+    // the given models (default: all) are then not averaged over the processes. The scope must live
+    // until the end of the micro-batch.
     template <std::derived_from<nn::Module>... Models>
     AccumulateScope accumulate(Models&... models) {
         return begin_micro_batch({&models...});
@@ -184,23 +183,23 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Computes the gradients of a loss that is a sum over `weight` items, such as tokens. The loss
     // of an update is the sum of its losses divided by the sum of their weights, over all
     // micro-batches and processes. The last backward pass of the update divides the gradients; they
-    // are zero if all weights are zero. In fp16 the loss scale becomes lower than with means.
+    // are zero if all weights are zero. In fp16 the loss scale becomes lower than for a mean loss.
     // `weight` is a finite number >= 0 (else ValueError) or a one-element tensor (else ShapeError),
     // not read on the host. Throws UsageError if an update mixes losses with and without a weight,
-    // if the loss has no prepared parameter, and within a captured step (which then runs eagerly).
+    // if the loss has no prepared parameter, or during capture (the step then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
-    // Runs forward and backward of a batch through the stages of a prepared model, instead of
-    // model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is the
+    // Runs the forward and backward pass of a batch through the stages of a prepared model, instead
+    // of model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is the
     // plugin's custom_loss_function or nn::label_loss() by default. Returns the mean loss.
     Tensor pipeline_step(nn::Module& model, const Tree& batch,
                          const std::function<Tensor(const Tensor&, const Tree&)>& loss = {});
     // Returns the stages of a prepared model. Throws UsageError for a model without a pipeline.
     dist::Pipeline& pipeline(nn::Module& model) const;
     // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is
-    // updated as soon as its gradient is final, or, with several processes, after the backward
-    // pass. Each call is an update. Throws ValueError if learning_rate is nullopt or no LOMO
-    // optimizer is prepared, and UsageError if fp16 scales the loss.
+    // updated as soon as its gradient is final. With several processes, it is updated after the
+    // backward pass. Each call is an update. Throws ValueError if learning_rate is nullopt or no
+    // LOMO optimizer is prepared, and UsageError if fp16 scales the loss.
     void lomo_backward(const Tensor& loss, std::optional<double> learning_rate);
     // Clip gradients as in optim/clip.h, after unscaling them in fp16. clip_grad_norm_ returns the
     // norm before clipping. Throw UsageError if sync_gradients() is false.
@@ -208,8 +207,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
                            double norm_type = 2);
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
     // Complete the gradients in place, to inspect them before the step: divide them by the loss
-    // scale in fp16, and, if sync_gradients() is true, by the weights of the losses. Further calls
-    // within an update do nothing.
+    // scale in fp16. If sync_gradients() is true, also divide them by the weights of the losses.
+    // Further calls within an update do nothing.
     void unscale_gradients();
     void unscale_gradients(optim::Optimizer& optimizer);
     void unscale_gradients(const std::vector<optim::Optimizer*>& optimizers);
@@ -251,10 +250,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // --- sequences that several processes share
 
-    // Returns a scope, for forward and backward of one batch, in which each process has its part of
-    // the sequences in `buffers` along buffer_seq_dims, and attention is computed for whole
-    // sequences (cp_size above 1). Its end restores the buffers, except no_restore_buffers. Without
-    // context parallelism, warns once. Throws the errors of dist::ContextParallelScope.
+    // Returns a scope for the forward and backward pass of one batch, if cp_size is above 1. In the
+    // scope, `buffers` contain this process's part of the sequences along buffer_seq_dims, and
+    // attention is computed over whole sequences. The end of the scope restores all buffers except
+    // no_restore_buffers. Without context parallelism, warns once. Throws the errors of
+    // dist::ContextParallelScope.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});

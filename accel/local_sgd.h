@@ -20,14 +20,14 @@ namespace axle::accel {
 // A scope of local SGD, equivalent to accelerate.local_sgd.LocalSGD: parameters are averaged
 // instead of gradients. Does nothing for one process, or if `enabled` is false.
 //
-// Checkpoints contain the number of steps and the model and optimizer state of each process. If
-// load_state() loads a checkpoint that was saved in a scope, the current scope, or else the next
-// one, continues with the saved number of steps.
+// Checkpoints contain the number of steps and the model and optimizer state of each process. After
+// load_state() has loaded a checkpoint that was saved in a scope, the current scope continues with
+// the saved number of steps. If there is no current scope, the next scope does.
 class [[nodiscard]] LocalSGD {
   public:
     // Throws ValueError if local_sgd_steps is less than 1, and UsageError if the model is not
-    // prepared, or if `enabled` is true and processes share its parameters (sharding, tensor
-    // parallel).
+    // prepared. Also throws UsageError if `enabled` is true and processes share the parameters
+    // (sharding, tensor parallel).
     LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
              bool enabled = true);
 

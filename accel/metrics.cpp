@@ -25,7 +25,8 @@ std::int64_t rows_of(const std::string& op, const Tensor& x) {
     return x.size(0);
 }
 
-// Returns whether predictions have one score for each class. If not, they are indices of classes.
+// Returns whether predictions are scores with one value per class. Otherwise they are indices of
+// classes.
 bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& labels) {
     const int dims = labels.dim();
     bool fits = predictions.dim() == dims || predictions.dim() == dims + 1;
@@ -264,7 +265,7 @@ void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const 
 Tensor ConfusionMatrix::compute(Normalize how) const {
     const Tensor matrix = counts();
     if (how == Normalize::none) return matrix;
-    Dims along;  // empty: all dimensions
+    Dims along;  // the dimensions of the sum; empty: all
     if (how == Normalize::by_label) along = {1};
     if (how == Normalize::by_prediction) along = {0};
     const Tensor sums = sum(matrix, along, true);
@@ -281,7 +282,7 @@ ClassScores scores_of(double right, double predicted, double labelled, double ze
             ratio(2 * right, predicted + labelled)};
 }
 
-// Returns the weighted mean of the values that are not NaN, or NaN if there are none. If all
+// Returns the weighted mean of the values that are not NaN, or NaN if all values are NaN. If all
 // weights are 0, returns the mean without weights.
 double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*score,
                const std::vector<double>& weights) {

@@ -1,17 +1,15 @@
 // Metrics of an evaluation over the batches of all processes.
 //
-//     accel::Mean loss(accelerator);
-//     accel::Accuracy accuracy(accelerator);
-//     for (auto& batch : loader) {  // a prepared loader
-//         const Tensor logits = model(batch["image"]);
-//         loss.update(cross_entropy(logits, batch["label"], {.reduction = Reduction::none}));
-//         accuracy.update(logits, batch["label"]);
-//     }
-//     accelerator.print(loss.compute(), ' ', accuracy.compute());
+//     accel::Mean loss(accelerator); accel::Accuracy accuracy(accelerator); for (auto& batch :
+//     loader) {  // a prepared loader
+//         const Tensor logits = model(batch["image"]); loss.update(cross_entropy(logits,
+//         batch["label"], {.reduction = Reduction::none})); accuracy.update(logits,
+//         batch["label"]);
+//     } accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
 // Prepared loaders may repeat samples to fill the last batch. A metric ignores the repeated
-// samples, so its value does not depend on the number of processes. Counts are exact; sums are
-// computed in f64 and depend on the number of processes only by rounding.
+// samples, so its value does not depend on the number of processes. Counts are exact. Sums are
+// computed in f64; for different numbers of processes they differ only by rounding.
 //
 // update() does not read device memory; the sums are kept on the device. compute() and state_dict()
 // add up the sums of all processes and read the result. All processes must call these two functions
@@ -30,10 +28,10 @@
 
 namespace axle::accel {
 
-// The selection of rows that a metric counts; rows are the first dimension of the tensors of an
-// update. By default the first Accelerator::valid_rows() rows are counted. These are all rows if
-// their number differs from the number of rows in the batch, for example for logits [rows * tokens,
-// classes], and none on a process whose data another process counts.
+// The rows that a metric counts. Rows are the first dimension of the tensors of an update. By
+// default, the first Accelerator::valid_rows() rows are counted. All rows are counted if their
+// number differs from the number of rows in the batch, for example for logits [rows * tokens,
+// classes]. No rows are counted on a process whose data another process counts.
 class ValidRows {
   public:
     ValidRows() = default;            // the selection described above
@@ -43,7 +41,8 @@ class ValidRows {
     bool is_given() const { return kind_ != Kind::automatic; }
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
     // all rows are counted. Throws ShapeError or ValueError if the selection does not match the
-    // number of rows, and DTypeError or UsageError for a mask that is not bool or is undefined.
+    // number of rows. Throws DTypeError for a mask that is not bool, and UsageError for an
+    // undefined mask.
     Tensor left_out(const std::string& op, const Accelerator& accelerator, std::int64_t rows,
                     Device device) const;
 
@@ -122,8 +121,8 @@ class Perplexity : public Metric {
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
 
     // Adds logits [rows, ..., classes] for labels [rows, ...]. Throws ShapeError or DTypeError for
-    // other tensors, and IndexError for a label out of range (on a GPU, the next call that waits
-    // throws it).
+    // other tensors, and IndexError for a label out of range (on a GPU, the next call that
+    // synchronizes throws it).
     void update(const Tensor& logits, const Tensor& labels, const ValidRows& valid = {});
     double compute() const;
 
@@ -144,11 +143,11 @@ class Accuracy : public Metric {
   public:
     explicit Accuracy(Accelerator& accelerator, AccuracyOptions options = {});
 
-    // Adds predictions, which are scores (logits or probabilities) [rows, ..., classes] or integer
-    // classes [rows, ...], for labels [rows, ...]. Throws ShapeError or DTypeError if predictions
-    // and labels do not match, ValueError if there are fewer than top_k scores or if top_k is above
-    // 1 for classes, and IndexError for a label that has no score (on a GPU, the next call that
-    // waits throws it).
+    // Adds predictions for labels [rows, ...]. Predictions are scores (logits or probabilities)
+    // [rows, ..., classes] or integer classes [rows, ...]. Throws ShapeError or DTypeError if
+    // predictions and labels do not match. Throws ValueError if the number of scores is below
+    // top_k, or if top_k is above 1 for integer classes. Throws IndexError for a label without a
+    // score (on a GPU, the next call that synchronizes throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
     double compute() const { return ratio(); }
 
@@ -160,8 +159,8 @@ class Accuracy : public Metric {
 class ClassCounts : public Metric {
   public:
     // Adds predictions with the same shapes as Accuracy::update(). Throws ShapeError or DTypeError
-    // if predictions, labels and num_classes do not match, and IndexError for a label or a class
-    // out of range (on a GPU, the next call that waits throws it).
+    // if predictions, labels and num_classes do not match. Throws IndexError for a label or class
+    // out of range (on a GPU, the next call that synchronizes throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:
@@ -185,13 +184,13 @@ class ConfusionMatrix : public ClassCounts {
         : ClassCounts(accelerator, "ConfusionMatrix", num_classes, ignore_index) {}
 
     // Returns a matrix [label, prediction] on the CPU. By default its elements are counts in i64. A
-    // normalized matrix has f64 elements: the elements of each row, of each column, or of the whole
-    // matrix add up to 1, or are 0 if there are no counts.
+    // normalized matrix is f64: the elements of each row, of each column, or of the whole matrix
+    // add up to 1. Elements are 0 if their sum of counts is 0.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 
-// Selects how the scores of classes are combined. binary: the score of class `positive` (of two
-// classes); micro: the score of the summed counts of all classes; macro: the mean over classes;
+// Selects how the scores of classes are combined. binary: the score of class `positive` of two
+// classes. micro: the score of the counts summed over all classes. macro: the mean over classes.
 // weighted: the mean weighted by the number of labels of each class.
 enum class Average : std::uint8_t { binary, micro, macro, weighted };
 

@@ -28,7 +28,7 @@ std::vector<Tensor> tensors_of(const Tree& tree) {
     return found;
 }
 
-// Returns a string that identifies the batches that one graph can process: batches that differ only
+// Returns a string that identifies the batches that one graph can process. Batches that differ only
 // in the elements of their tensors have the same string.
 std::string kind_of(const Tree& batch) {
     return to_json(map_tensors(batch, [](const Tensor& t) {
@@ -50,7 +50,7 @@ struct CompiledStep::Compiled {
     std::function<Tensor(Tree&)> step;
     CompileOptions options;
     std::int64_t eager = 0, captured = 0, replayed = 0;
-    bool cannot_capture = false;  // whether the function does something that can't be captured
+    bool cannot_capture = false;  // whether the function can never be captured
 
     // A graph for one kind of batch at one position in an update.
     struct Captured {
@@ -67,12 +67,12 @@ struct CompiledStep::Compiled {
         explicit Captured(const GraphPool& pool) : graph(pool) {}
     };
     // The memory of all graphs, which never run at the same time. Graphs pass only gradients to
-    // each other through this memory; the gradients are copied if the next graph reads other
-    // memory.
+    // each other through this memory. The gradients are copied if the next graph reads them
+    // elsewhere.
     std::optional<GraphPool> pool;
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // the number of eager steps of each kind
-    // Whether any step so far consisted of several micro-batches.
+    // Whether any earlier step consisted of several micro-batches.
     bool of_several = false;
     std::vector<Tensor> parameters;  // parameters of the current step
 
@@ -99,8 +99,8 @@ struct CompiledStep::Compiled {
         warmed.clear();
     }
 
-    // Returns a graph that reads the gradients in their current memory. If there is none, returns a
-    // graph to whose memory the gradients can be copied, or nullptr.
+    // Returns a graph that reads the gradients in their current memory. Otherwise returns a graph
+    // to whose memory the gradients can be copied, or nullptr if no graph fits.
     Captured* find(const std::string& kind) {
         const std::vector<Tensor> now = gradients();
         const auto is_defined = [](const Tensor& g) { return g.defined(); };
@@ -114,8 +114,8 @@ struct CompiledStep::Compiled {
         return found;
     }
 
-    // Returns whether a graph captured now could be replayed without copying gradients: there are
-    // no gradients yet, or another graph has written them to their current memory.
+    // Returns whether a graph captured now could be replayed without copying gradients. This holds
+    // if no gradients exist yet, or if another graph has written them to their current memory.
     bool gradients_are_stable() {
         const std::vector<Tensor> now = gradients();
         if (std::ranges::none_of(now, [](const Tensor& g) { return g.defined(); })) return true;
@@ -125,8 +125,8 @@ struct CompiledStep::Compiled {
 
     // Returns whether `steps` eager steps of a kind are enough to capture a graph. A step that
     // begins with gradients is captured later than other steps, so that the graph that writes these
-    // gradients can be captured first. The delay is limited, because such a graph does not exist if
-    // each step begins with zero_grad().
+    // gradients can be captured first. The delay is limited, because no such graph exists if each
+    // step begins with zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
         return gradients_are_stable() ||
@@ -146,8 +146,8 @@ struct CompiledStep::Compiled {
         return y.defined() ? y.detach() : y;
     }
 
-    // Captures the step, replays it once and returns its result. Returns nullopt if the capture
-    // fails, after restoring the state, or if the step must run eagerly (can_replay()).
+    // Captures the step, replays it once and returns its result. If the capture fails, restores the
+    // state and returns nullopt. Also returns nullopt if the step must run eagerly (can_replay()).
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
         if (!pool) pool.emplace(host.device().index);
         auto c = std::make_unique<Captured>(*pool);

@@ -26,16 +26,16 @@ struct CompileOptions {
 // with the same results but with less work on the host.
 //
 // A graph is valid for batches of the same shapes and dtypes at the same position in an update. A
-// batch of another kind runs eagerly, and a graph is captured after enough batches of this kind. A
-// replay repeats the calls of accumulate(), and of step() of schedulers, on the host. It does not
-// repeat other side effects of the function on the host. A step that reads a value from the GPU,
-// for example with item(), or whose parameters are sharded over processes, can't be captured. It
-// keeps running eagerly, and the reason is logged once.
+// batch of another kind runs eagerly until enough batches of its kind have run; then a graph is
+// captured for it. A replay repeats the calls of accumulate(), and of step() of schedulers, on the
+// host. It does not repeat other side effects of the function on the host. A step that reads a
+// value from the GPU, for example with item(), or whose parameters are sharded over processes,
+// can't be captured. It keeps running eagerly, and the reason is logged once.
 //
 // If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
 // are stored on the GPU, together with the number of steps taken. In fp16 the GPU decides which
 // steps are skipped, and replays do not wait for this decision. Reading the schedule or
-// param_groups() updates them first, which waits for the GPU in fp16. The rates of an optimizer
+// param_groups() first updates them; in fp16 this waits for the GPU. The rates of an optimizer
 // without a schedule, with several schedules, or with a schedule whose next rates can't be computed
 // in advance are copied before each replay. In fp16 with a schedule, each such replay waits for the
 // previous one.

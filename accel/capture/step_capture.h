@@ -1,5 +1,5 @@
-// Private to accel: StepCapture, with which compile() captures and replays a step of an
-// Accelerator.
+// Private to accel: StepCapture, the part of an Accelerator that compile() uses to capture and
+// replay a step.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class StepCapture {
 
     Device device() const { return device_; }
     int accumulation_steps() const { return loop_.accumulation.options().num_steps; }
-    // Returns the number of micro-batches so far.
+    // Returns the number of micro-batches that have begun.
     std::int64_t micro_batches() const { return loop_.accumulation.counts().opened; }
     // Returns a string that is equal for steps that can share a graph. `of_several` is true if the
     // step consists of several micro-batches.

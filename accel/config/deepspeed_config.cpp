@@ -65,7 +65,7 @@ bool is_file(const std::string& path) {
     return std::filesystem::exists(path, ignored);
 }
 
-// Returns whether Python's bool() of the value is true.
+// Returns the value of Python's bool(value).
 bool is_truthy(const Tree& value) {
     if (value.is_null()) return false;
     if (value.is_boolean()) return value.boolean();

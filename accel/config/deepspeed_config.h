@@ -4,8 +4,8 @@
 //     accel::DeepSpeedConfig config("ds_config.json");
 //     config.get_value("zero_optimization.stage").integer();
 //
-// Limits: a file has at most kMaxDeepSpeedConfig bytes, and text at most as many as such a file has
-// in base64. Time and memory are proportional to the size of the file or text.
+// Limits: a file has at most kMaxDeepSpeedConfig bytes. Text may be as long as such a file in
+// base64. Time and memory are proportional to the size of the file or text.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace axle::accel {
 inline constexpr std::int64_t kMaxDeepSpeedConfig = std::int64_t{1} << 20;
 
 // A configuration of DeepSpeed: a map of options and sections. The value "auto" stands for a value
-// that is filled in when it is known. A configuration is a value: copies are independent.
+// that is filled in later (fill_match()). A configuration is a value: copies are independent.
 class DeepSpeedConfig {
   public:
     DeepSpeedConfig() = default;   // an empty configuration
@@ -43,8 +43,8 @@ class DeepSpeedConfig {
     const Tree* find(std::string_view name) const;
     // Returns a value, or `otherwise` if it is missing.
     Tree get_value(std::string_view name, const Tree& otherwise = {}) const;
-    // Returns the section that contains the value, and the value's key in it. The section is
-    // nullptr if it is missing; the value itself may be missing.
+    // Returns the section that contains the value, and the value's key in the section. The section
+    // is nullptr if it is missing. The value may be missing.
     std::pair<Tree*, std::string> find_config_node(std::string_view name);
     // Sets a value, and creates the sections in its name that are missing or null. Throws
     // ValueError if one of these sections is not a map.
@@ -52,8 +52,8 @@ class DeepSpeedConfig {
     // Removes a value or section. Throws ValueError if it is missing and must_exist is true.
     void del_config_sub_tree(std::string_view name, bool must_exist = false);
 
-    // Return whether the value exists, is not null, and is converted by Python's bool() to True
-    // (is_true) or False (is_false): 0, "", and empty lists and maps become False.
+    // Return whether the value exists, is not null, and is true (is_true) or false (is_false) in
+    // Python. 0, "", and empty lists and maps are false.
     bool is_true(std::string_view name) const;
     bool is_false(std::string_view name) const;
     bool is_auto(std::string_view name) const;

@@ -127,8 +127,8 @@ void check_config_fields(const DeepSpeedConfig& config) {
 }
 
 // Merges the given options into a configuration. Throws ValueError if a section is missing or
-// invalid, as check_config_fields() does, and if a value of the configuration is neither missing,
-// null, "auto" nor equal to the option.
+// invalid, or if a value of the configuration differs from the option and is neither null nor
+// "auto". Also throws the errors of check_config_fields().
 void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) {
     const Tree* const zero = config.find("zero_optimization");
     if (zero == nullptr || !zero->is_map())

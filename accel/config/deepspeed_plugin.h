@@ -15,8 +15,8 @@ struct AcceleratorOptions;
 
 // Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, an
 // Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
-// from the configuration, else from the environment variable that its comment names, and has its
-// default if neither is set. The Accelerator throws ValueError if an option or its variable
+// from the configuration, else from the environment variable named in its comment. If neither is
+// set, it has its default. The Accelerator throws ValueError if an option or its variable
 // contradicts the configuration. In Accelerator::options(), hf_ds_config contains the values of all
 // options, and the sections fp16 and bf16.
 struct DeepSpeedPlugin {
@@ -31,8 +31,8 @@ struct DeepSpeedPlugin {
     // contain it.
     std::optional<double> gradient_clipping = {};
     // The stage, from 0 to 3 (ACCELERATE_DEEPSPEED_ZERO_STAGE). Stage 1 shards optimizer states,
-    // stage 2 also gradients, and stage 3 also parameters. Defaults to 2, or to 0 (data parallel
-    // training) if hf_ds_config is set and does not contain it.
+    // stage 2 also shards gradients, and stage 3 also shards parameters. Defaults to 2, or to 0
+    // (data parallel training) if hf_ds_config is set and does not contain it.
     std::optional<int> zero_stage = {};
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.
@@ -53,7 +53,7 @@ struct DeepSpeedPlugin {
     // the weights keep their dtypes, whereas Accelerate throws an exception.
     std::optional<bool> zero3_save_16bit_model = {};
     // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
-    // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a list with commas).
+    // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a comma-separated list).
     std::vector<std::string> transformer_moe_cls_names = {};
     // Whether MS-AMP computes in fp8 (ACCELERATE_FP8_BACKEND is MSAMP), and its level, "O1" or "O2"
     // (ACCELERATE_FP8_OPT_LEVEL). Not implemented.

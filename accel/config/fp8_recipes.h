@@ -9,9 +9,9 @@
 // the recipe emulates fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
 //
 // Optional fields and strings that are not set are read from the environment variables
-// ACCELERATE_FP8_<FIELD>; fp8_format from ACCELERATE_FP8_FORMAT, and override_linear_precision from
-// ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD. ACCELERATE_FP8_BACKEND (AO or TE) selects the
-// recipe; the default is AO.
+// ACCELERATE_FP8_<FIELD>. Exceptions: fp8_format is read from ACCELERATE_FP8_FORMAT, and
+// override_linear_precision from ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD.
+// ACCELERATE_FP8_BACKEND (AO or TE) selects the recipe; the default is AO.
 #pragma once
 
 #include <array>

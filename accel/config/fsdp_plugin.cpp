@@ -36,7 +36,7 @@ DType checked(const std::string& field, DType dtype) {
                          " must be float32, float16 or bfloat16: ", dtype));
 }
 
-// Returns the field of MixedPrecisionPolicy that only this version has.
+// Returns the field of MixedPrecisionPolicy that exists only in this version.
 const char* last_field(int version) { return version == 2 ? "output_dtype" : "buffer_dtype"; }
 
 MixedPrecisionPolicy policy_of(const std::map<std::string, DType>& fields, int version) {

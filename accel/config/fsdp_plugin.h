@@ -42,47 +42,47 @@ struct MixedPrecisionPolicy {
 using WrapPolicy = std::function<bool(const nn::Module&)>;
 
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
-// creates one. An option that is not set (an empty optional or string) is read from the variable
-// named in its comment; if the variable is not set either, the option has its default.
+// creates one. An option that is not set (an empty optional or string) is read from the environment
+// variable named in its comment. If neither is set, the option has its default.
 // Accelerator::options() contains the result. Names are case-insensitive. With one process there is
-// nothing to shard.
-// The Accelerator throws ValueError for values that are invalid, or that the version does not
-// support, and NotImplementedError for options that Axle does not implement yet. It logs a warning
-// for options that have no effect.
+// nothing to shard. The Accelerator throws ValueError for values that are invalid or not supported
+// by the version, and NotImplementedError for options that Axle does not implement. It logs a
+// warning for options that have no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
-    // unless it is tied. If there are units of auto_wrap_policy, the last norm after them and an
-    // untied output head of class Linear form a unit that stays gathered between forward and
-    // backward.
+    // unless it is tied. If auto_wrap_policy selects units, the last norm after them and an untied
+    // Linear output head form another unit. This unit stays gathered between forward and backward.
     std::optional<int> fsdp_version = {};
     // Version 1 only, deprecated: use reshard_after_forward. Accepts the names of
-    // reshard_after_forward (FSDP_SHARDING_STRATEGY). Throws ValueError if reshard_after_forward
-    // differs.
+    // reshard_after_forward (FSDP_SHARDING_STRATEGY). The Accelerator throws ValueError if
+    // reshard_after_forward is set to another strategy.
     std::string sharding_strategy = {};
-    // Version 2: whether the parameters of a unit are freed after its forward (true by default).
-    // Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD" or
-    // "HYBRID_SHARD_ZERO2", or its number from "1" to "5". NO_SHARD is data parallel training as
-    // without a plugin. HYBRID_ strategies shard within a machine. (FSDP_RESHARD_AFTER_FORWARD)
+    // Version 2: whether the gathered parameters of a unit are freed after its forward pass (true
+    // by default). Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP", "NO_SHARD",
+    // "HYBRID_SHARD" or "HYBRID_SHARD_ZERO2", or its number from "1" to "5". NO_SHARD is data
+    // parallel training, the same as without a plugin. The HYBRID_ strategies shard within a
+    // machine. (FSDP_RESHARD_AFTER_FORWARD)
     std::variant<std::monostate, bool, std::string> reshard_after_forward = {};
     // Version 1 only: "BACKWARD_PRE", "BACKWARD_POST", or "NO_PREFETCH" (the default). Version 2
     // always prefetches as BACKWARD_PRE does. (FSDP_BACKWARD_PREFETCH)
     std::string backward_prefetch = {};
-    // Version 1 only: whether a unit begins to gather the next unit in forward (false by default).
-    // Version 2 always does this, and throws ValueError if the option is set.
+    // Version 1 only: whether a unit begins to gather the next unit in the forward pass (false by
+    // default). Version 2 always does this, and throws ValueError if the option is set.
     // (FSDP_FORWARD_PREFETCH)
     std::optional<bool> forward_prefetch = {};
-    // A policy, its name ("bf16", "fp16", "fp32", or "fp8", which is bf16), or a map from the names
-    // of all fields of its version to f32, f16 or bf16. If not set, mixed_precision determines the
-    // policy.
+    // The dtypes of mixed precision: a policy, a name ("bf16", "fp16", "fp32", or "fp8", which
+    // means bf16), or a map. A map assigns f32, f16 or bf16 to every field of its version. If not
+    // set, mixed_precision determines the policy.
     std::variant<std::monostate, std::string, std::map<std::string, DType>, MixedPrecisionPolicy>
         mixed_precision_policy = {};
     // The modules that form units: "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP" (the
     // default: the model is one unit), or a function. (FSDP_AUTO_WRAP_POLICY)
     std::variant<std::string, WrapPolicy> auto_wrap_policy = {};
-    // The types of the units of TRANSFORMER_BASED_WRAP; by default Module::no_split_modules(). The
-    // variable contains a comma-separated list. (FSDP_TRANSFORMER_CLS_TO_WRAP)
+    // The types of the modules that TRANSFORMER_BASED_WRAP makes units; by default
+    // Module::no_split_modules(). The variable contains a comma-separated list.
+    // (FSDP_TRANSFORMER_CLS_TO_WRAP)
     std::optional<std::vector<std::string>> transformer_cls_names_to_wrap = {};
-    // The smallest number of parameters of a unit of SIZE_BASED_WRAP. 0, the default, means
+    // The smallest number of parameters of a unit with SIZE_BASED_WRAP. 0, the default, means
     // NO_WRAP. (FSDP_MIN_NUM_PARAMS)
     std::optional<std::int64_t> min_num_params = {};
     // Whether parameters, gradients and optimizer states are in host memory between uses
@@ -91,9 +91,9 @@ struct FullyShardedDataParallelPlugin {
     // The modules that are not sharded: their names, or a regular expression that matches their
     // whole names (FSDP_IGNORED_MODULES).
     std::variant<std::monostate, std::string, std::vector<std::string>> ignored_modules = {};
-    // The type of checkpoints: "FULL_STATE_DICT" (the default of version 1), "SHARDED_STATE_DICT"
-    // (the default of version 2) or, for version 1, "LOCAL_STATE_DICT", or its number: "1", "3" or
-    // "2". (FSDP_STATE_DICT_TYPE)
+    // The type of checkpoints, as a name or number: "FULL_STATE_DICT" or "1" (the default of
+    // version 1), "LOCAL_STATE_DICT" or "2" (version 1 only), "SHARDED_STATE_DICT" or "3" (the
+    // default of version 2). (FSDP_STATE_DICT_TYPE)
     std::string state_dict_type = {};
     // The ranks and devices that get gathered state dicts (state_dict_config_of()).
     std::optional<dist::FullStateOptions> state_dict_config = {};
@@ -101,14 +101,14 @@ struct FullyShardedDataParallelPlugin {
     bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)
     // No effect: parameters always keep their names and shapes. (FSDP_USE_ORIG_PARAMS)
     std::optional<bool> use_orig_params = {};
-    // Gives values to modules that were constructed without memory (dist::ShardingOptions).
+    // Initializes modules that were constructed without memory (dist::ShardingOptions).
     std::function<void(nn::Module&)> param_init_fn = {};
-    // Version 1 only: whether all processes start with the values of rank 0. If false, which is the
-    // default, the values must be equal. Version 2 always uses the values of rank 0.
+    // Version 1 only: whether all processes start with the values of rank 0. If false, the default,
+    // the values must be equal on all processes. Version 2 always uses the values of rank 0.
     // (FSDP_SYNC_MODULE_STATES)
     std::optional<bool> sync_module_states = {};
-    // Whether only rank 0 has the values of the model, which implies sync_module_states (false by
-    // default; FSDP_CPU_RAM_EFFICIENT_LOADING).
+    // Whether only rank 0 has the values of the model (false by default). True implies
+    // sync_module_states. (FSDP_CPU_RAM_EFFICIENT_LOADING)
     std::optional<bool> cpu_ram_efficient_loading = {};
     // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
     // FSDP_ACTIVATION_CHECKPOINTING).
@@ -117,15 +117,15 @@ struct FullyShardedDataParallelPlugin {
     // recomputed. Needs activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
     std::optional<bool> activation_checkpointing_offload = {};
 
-    // Changes the type of checkpoints, for example before the last one. An empty type is read from
-    // FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError for an unknown type, and
-    // for LOCAL_STATE_DICT with version 2.
+    // Changes the type of checkpoints, for example before the last checkpoint of a run. An empty
+    // type is read from FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError for an
+    // unknown type, and for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
-    // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true;
-    // otherwise converts a name or a map to a policy and checks it. If buffer_autocast is true,
-    // buffers are f32 (version 1). Throws ValueError for unknown names, for incomplete maps, for
-    // dtypes other than f32, f16 and bf16 (in a MixedPrecisionPolicy: dtypes that are not
-    // floating), and for a field of the other version.
+    // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true.
+    // Otherwise converts a name or a map to a policy and checks it. If buffer_autocast is true,
+    // buffers are f32 (version 1). Throws ValueError for unknown names, for incomplete maps, and
+    // for a field of the other version. A map may contain f32, f16 and bf16, and a
+    // MixedPrecisionPolicy any floating dtype; throws ValueError for other dtypes.
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);
     void set_mixed_precision(DType dtype, bool buffer_autocast = false,
@@ -135,7 +135,7 @@ struct FullyShardedDataParallelPlugin {
     // if the model has no module of a type in the list.
     void set_auto_wrap_policy(nn::Module& model);
 
-    // The following functions need resolved options.
+    // The following functions need a plugin whose options the Accelerator has resolved.
 
     // Returns the name of the strategy. In version 2 it is FULL_SHARD if reshard_after_forward is
     // true, otherwise SHARD_GRAD_OP.
@@ -144,7 +144,7 @@ struct FullyShardedDataParallelPlugin {
     bool shards() const { return strategy() != "NO_SHARD"; }
 };
 
-// Return the accepted names of options in the order of their numbers, which begin with 1. An
+// Return the accepted names of options in the order of their numbers, which start at 1. An
 // auto_wrap_policy has no number.
 const std::vector<std::string>& fsdp_strategies();
 const std::vector<std::string>& fsdp_backward_prefetches();

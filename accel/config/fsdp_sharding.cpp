@@ -63,8 +63,8 @@ class Names {
                 if (is_inside_any(modules_[i].first, unit.modules)) return i;
         return 0;
     }
-    // Removes the units that have no parameters apart from ignored ones and those of inner units,
-    // for example the unit of a layer whose weight is tied to a parameter outside of the unit.
+    // Removes units without parameters of their own, not counting ignored parameters and those of
+    // inner units. An example is a layer whose weight is tied to a parameter outside the unit.
     void drop_empty(Units& units, const std::vector<std::string>& ignored) const {
         std::vector<bool> has_parameters(units.size());
         for (const auto& names : parameters_) {
@@ -96,11 +96,10 @@ bool is_unit(const std::string& name, const Units& units) {
     });
 }
 
-// Adds the units of version 2 of FSDP: the input embedding and, if there are other units, the last
-// norm after them together with the output head. A tied embedding or head is left out. The output
-// head is a Linear with as many outputs as the embedding has rows. The last norm and the output
-// head are needed at the end of forward and at the beginning of backward, so they stay gathered
-// between the two.
+// Adds the units of version 2 of FSDP. The input embedding is a unit. If there are other units, the
+// last norm after them and the output head form a unit. Tied embeddings and heads are left out. The
+// output head is a Linear with as many outputs as the embedding has rows. The last norm and the
+// head run last in forward and first in backward, so their unit stays gathered in between.
 void add_units_of_version_2(const Names& names, const std::vector<std::string>& ignored,
                             Units& units) {
     const std::size_t last = names.last_position(units);

@@ -21,7 +21,7 @@
 
 namespace axle::accel {
 
-// The treatment of a short window: micro-batches at the end of a pass that are too few for an
+// How a short window is treated: the micro-batches at the end of a pass that are too few for an
 // update.
 enum class ShortWindow : std::uint8_t {
     as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps
@@ -33,7 +33,7 @@ enum class ShortWindow : std::uint8_t {
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};  // micro-batches per update; 1 by default
     // If true, schedules count micro-batches: each update advances them by its number of
-    // micro-batches (times the steps of SchedulerSteps), so the length of a schedule must be the
+    // micro-batches (times the steps of SchedulerSteps). The length of a schedule must then be the
     // number of micro-batches. If false, the default, schedules count updates.
     std::optional<bool> adjust_scheduler = {};
     // Whether the last batch of a pass completes an update and resets the counter of micro-batches,
@@ -42,15 +42,15 @@ struct GradientAccumulationPlugin {
     // Whether gradients are averaged over processes after each micro-batch instead of once per
     // update.
     bool sync_each_batch = false;
-    // The treatment of a short window. `actual` and `drop` need sync_with_dataloader, else
+    // The treatment of a short window. `actual` and `drop` require sync_with_dataloader; otherwise
     // UsageError is thrown.
     ShortWindow short_window = ShortWindow::as_upstream;
 };
 
 // The number of steps by which each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
-    // One step per process, as in Accelerate: schedules count the batches of all processes. With
-    // split_batches, which divides a batch among the processes, one step.
+    // One step per process, as in Accelerate: schedules count the batches of all processes. One
+    // step in total with split_batches, because a batch is then divided among the processes.
     per_process,
     per_update,  // one step, for any number of processes
 };
@@ -85,9 +85,9 @@ class KwargsHandler {
 };
 
 // The options of an Accelerator, in the order of Accelerate's constructor. An empty string means
-// that the option is not set. Environment variables (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION,
-// ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*) apply to options that are not
-// set, then defaults.
+// that the option is not set. Options that are not set are read from environment variables
+// (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE,
+// ACCELERATE_DYNAMO_*). Without a variable, they have their defaults.
 struct AcceleratorOptions {
     bool device_placement = true;      // whether models and batches are moved to the device
     bool split_batches = false;        // the same option as in dataloader_config
@@ -113,7 +113,8 @@ struct AcceleratorOptions {
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
-    // If false, each scheduler.step() is one step of the schedule, independent of the optimizer.
+    // If false, each scheduler.step() advances the schedule by one step, independent of the
+    // optimizer.
     bool step_scheduler_with_optimizer = true;
     // The kwargs_handlers of Accelerate, at most one of each type (else ValueError). Each handler
     // sets one of the fields below, which must not be set too (else UsageError).
@@ -139,7 +140,7 @@ struct AcceleratorOptions {
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;
     // Whether outputs of models that compute in f16 or bf16 are converted to f32.
     bool convert_outputs_to_fp32 = true;
-    // The group to use instead of all processes that the launcher has started.
+    // The processes to train on. If nullptr, all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
     // The mesh of the group's processes. It determines the data that each process reads
     // (accel/loading/data_loader.h).

@@ -62,7 +62,7 @@ void check_sizes(const ParallelismConfig& config) {
     }
     if (config.ep_size < 1)
         throw ValueError(str("ParallelismConfig: ep_size: must be at least 1: ", config.ep_size));
-    // Pipelines average gradients over replicas themselves.
+    // No sharding is needed with a pipeline, which averages gradients over replicas itself.
     if ((config.tp_enabled() || config.cp_enabled()) && config.dp_replicate_enabled() &&
         !config.dp_shard_enabled() && !config.pp_enabled())
         throw ValueError(str(
@@ -256,7 +256,7 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
                 "dp_shard_size is ", config->dp_shard_size));
     const bool is_standalone = flag_variable("ACCELERATE_ALLOW_CP_STANDALONE").value_or(false) &&
                                !config->dp_shard_enabled();
-    // Pipelines average gradients over these processes themselves.
+    // No sharding is needed with a pipeline, which averages gradients over these processes itself.
     if (config->cp_enabled() && !is_fsdp2(options) && !is_standalone && !config->pp_enabled())
         throw ValueError(
             str("ParallelismConfig: cp_size above 1 needs fsdp_plugin with "

@@ -14,17 +14,18 @@ namespace axle::accel {
 // Options of tensor parallel training.
 struct TorchTensorParallelConfig {
     bool enable_async_tp = false;  // has no effect, as in Accelerate; true logs a warning
-    // Extensions of Axle: how modules are divided (by default, the plan of the model), and whether
-    // norms and dropout work on parts of the sequence. See dist::TensorParallelOptions.
+    // Extensions of Axle: the rules by which modules are divided (by default, the plan of the
+    // model), and whether norms and dropout process parts of the sequence
+    // (dist::TensorParallelOptions).
     dist::TensorParallelPlan plan = {};
     bool sequence_parallel = false;
 };
 
 // Options of context parallel training.
 struct TorchContextParallelConfig {
-    // The method by which attention gets the keys and values of other processes: "allgather"
-    // gathers all of them, "alltoall" passes them around a ring and needs less memory. If empty, it
-    // is read from PARALLELISM_CONFIG_CP_COMM_STRATEGY; the default is "allgather".
+    // The method by which attention gets the keys and values of other processes. "allgather"
+    // gathers all of them; "alltoall" passes them around a ring and needs less memory. If empty,
+    // the method is read from PARALLELISM_CONFIG_CP_COMM_STRATEGY; the default is "allgather".
     std::string cp_comm_strategy = {};
 };
 
@@ -58,8 +59,8 @@ struct ParallelismConfig {
     // Pipelines can be combined with dp_replicate_size, cp_size and tp_size.
     int pp_size = 1;
     // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts
-    // (dist/expert_parallel/), an extension of Accelerate. The number of replicas must be a
-    // multiple of it. Can be combined with pp_size only. It is not a dimension of the mesh.
+    // (dist/expert_parallel/), an extension of Accelerate. Must divide the number of replicas. Can
+    // be combined with pp_size only. Not a dimension of the mesh.
     int ep_size = 1;
     std::string cp_backend = "torch";      // must be "torch"
     std::string sp_backend = "deepspeed";  // must be "deepspeed"
@@ -82,21 +83,21 @@ struct ParallelismConfig {
     bool pp_enabled() const { return pp_size > 1; }
     bool ep_enabled() const { return ep_size > 1; }
 
-    // Returns the configuration that the variables request, or nullopt. Throws ValueError for text
-    // that is not an integer, but does not check the sizes.
+    // Returns the configuration in the environment variables, or nullopt if none is set. Throws
+    // ValueError for text that is not an integer, but does not check the sizes.
     static std::optional<ParallelismConfig> from_environment();
 
     // Returns the dimensions that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
-    // Return names of dimensions that are larger than 1: of data parallelism, of the other
-    // dimensions, of the dimensions that parameters are sharded over (flattened as "dp_shard_cp"),
-    // and of those that losses are averaged over (flattened as "dp_cp").
+    // Return the names of dimensions that are larger than 1. dp_shard_cp are the dimensions that
+    // parameters are sharded over, and dp_cp those that losses are averaged over; both are
+    // flattened under these names.
     std::vector<std::string> dp_dim_names() const;
     std::vector<std::string> non_dp_dim_names() const;
     std::vector<std::string> dp_shard_cp_dim_names() const;
     std::vector<std::string> dp_cp_dim_names() const;
-    // Returns the names of the mesh for FSDP: "dp_replicate" if it is larger than 1, and the
-    // flattened "dp_shard_cp".
+    // Returns the names of the mesh dimensions for FSDP: "dp_replicate" if it is larger than 1, and
+    // the flattened "dp_shard_cp".
     std::vector<std::string> fsdp_dim_names() const;
 
     // Returns the strategy of context parallelism, "allgather" or "alltoall".

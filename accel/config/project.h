@@ -16,9 +16,9 @@ struct ProjectConfiguration {
     // If true, save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
     // without a folder loads the newest of these checkpoints.
     bool automatic_checkpoint_naming = false;
-    // The number of checkpoints of this run that are kept, at least 1. Older ones are removed after
-    // a new one is complete. load_state() continues a run. Checkpoints of other runs are not
-    // removed.
+    // The number of checkpoints of this run that are kept, at least 1. Older checkpoints are
+    // removed after a new checkpoint is complete. load_state() continues a run. Checkpoints of
+    // other runs are not removed.
     std::optional<int> total_limit = {};
     // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition to
     // the newest total_limit checkpoints.

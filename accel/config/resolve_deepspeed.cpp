@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
-// Fills the sections fp16 and bf16, and returns the precision that they select; "fp8" instead of
-// "bf16" if `wanted`, the precision of the Accelerator, is "fp8".
+// Fills the sections fp16 and bf16, and returns the precision that they select. If they select
+// "bf16" and `wanted`, the precision of the Accelerator, is "fp8", returns "fp8".
 std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted) {
     const bool wants_fp16 = wanted == "fp16", wants_bf16 = wanted == "bf16" || wanted == "fp8";
     const auto enable = [&](const char* section, bool is_wanted) {
@@ -74,8 +74,8 @@ GradScalerKwargs loss_scaling_of(const DeepSpeedConfig& config) {
     return kwargs;
 }
 
-// If the plugin sets the number of micro-batches per update, copies the number to the options;
-// otherwise copies the number of the options to the plugin.
+// Makes the number of micro-batches per update equal in the plugin and the options. The number of
+// the plugin takes precedence if it is set.
 void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
     const auto variable = text_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
     const bool is_auto =
@@ -115,8 +115,8 @@ constexpr std::string_view kUsed[] = {"train_batch_size",
                                       "wall_clock_breakdown",
                                       "zero_allow_untested_optimizer",
                                       "zero_force_ds_cpu_optimizer"};
-// The options of zero_optimization that have an effect, or that divide communication and memory in
-// ways that do not change results.
+// The options of zero_optimization that have an effect, or that only affect how communication and
+// memory are divided, not the results.
 constexpr std::string_view kUsedOfZero[] = {"stage",
                                             "offload_optimizer",
                                             "offload_param",
@@ -143,7 +143,7 @@ constexpr std::string_view kUsedOfZero[] = {"stage",
 constexpr std::string_view kUsedOfFp16[] = {"enabled", "loss_scale", "initial_scale_power",
                                             "loss_scale_window"};
 
-// Adds the names of the options of a section that are on and not in `used`, with the prefix.
+// Adds the names of a section's options, with the prefix, that are on and not in `used`.
 void add_unused(const DeepSpeedConfig& config, const Tree& section, const std::string& prefix,
                 std::span<const std::string_view> used, std::string& names) {
     constexpr std::size_t kLongest = 1000;

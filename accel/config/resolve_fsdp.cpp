@@ -98,8 +98,8 @@ class Resolver {
         p_.reshard_after_forward = name;
     }
 
-    // Launchers always set both variables. By default, FSDP_SHARDING_STRATEGY is FULL_SHARD and
-    // FSDP_RESHARD_AFTER_FORWARD is "true", which is a value for version 2.
+    // Accelerate's launchers always set both variables. By default, FSDP_SHARDING_STRATEGY is
+    // FULL_SHARD and FSDP_RESHARD_AFTER_FORWARD is "true", a value for version 2.
     static std::string strategy_of_environment() {
         const auto strategy = text_variable("FSDP_SHARDING_STRATEGY");
         std::string old =

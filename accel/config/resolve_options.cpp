@@ -29,7 +29,7 @@ KwargsHandler::KwargsHandler(TERecipeKwargs handler) : value_(new Value{std::mov
 
 namespace {
 
-// Copies each handler into the option of its type. Throws UsageError if the option is set already.
+// Copies each handler into the option of its type. Throws UsageError if the option is already set.
 class Handlers {
   public:
     explicit Handlers(AcceleratorOptions& options) : options_(options) {}

@@ -14,7 +14,8 @@ namespace axle::accel {
 // (accel/config/resolve_plugins.h). Throws UsageError if two options contradict each other,
 // ValueError for invalid values, and NotImplementedError for options that Axle does not implement.
 AcceleratorOptions resolved(AcceleratorOptions options);
-// Returns `steps`. Throws ValueError if it is less than 1, with a message that begins with `who`.
+// Returns `steps`. Throws ValueError, with a message that begins with `who`, if `steps` is less
+// than 1.
 int positive_steps(const char* who, int steps);
 // Returns the number of micro-batches per update. Throws ValueError if it is less than 1 or the
 // environment variable is not an integer, and UsageError for options that contradict each other.

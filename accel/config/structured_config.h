@@ -1,20 +1,17 @@
-// Configuration of a program as structs of typed options. A YAML file, and `group.key=value` on the
-// command line, override the defaults.
+// Configuration of a program as structs of typed options. A YAML file and `group.key=value`
+// arguments of the command line override the defaults.
 //
 //     struct DataConfig {
-//         accel::Required<std::string> data_dir;
-//         std::int64_t batch_size = 32;
-//         void visit(accel::ConfigFields& v) {
+//         accel::Required<std::string> data_dir; std::int64_t batch_size = 32; void
+//         visit(accel::ConfigFields& v) {
 //             v("data_dir", data_dir), v("batch_size", batch_size);
 //         }
-//     };
-//     struct Config {
-//         DataConfig data;
-//         void visit(accel::ConfigFields& v) { v("data", data); }
+//     }; struct Config {
+//         DataConfig data; void visit(accel::ConfigFields& v) { v("data", data); }
 //     };
 //
-//     Config config;
-//     const Tree resolved = accel::load_config(config, "config.yaml", {"data.batch_size=64"});
+//     Config config; const Tree resolved = accel::load_config(config, "config.yaml",
+//     {"data.batch_size=64"});
 #pragma once
 
 #include <cassert>
@@ -49,8 +46,8 @@ class Required {
 
 // The visitor of configuration structs. The visit() of a struct calls the visitor with the name and
 // the value of each option. An option is a bool, std::int64_t, std::uint64_t, double, std::string
-// or std::vector<std::string>, one of these in std::optional (null resets it) or Required, or a
-// struct with a visit() of its own.
+// or std::vector<std::string>, or a struct with its own visit(). Values may be in std::optional
+// (null resets it) or Required.
 class ConfigFields {
   public:
     // Reads the options from a map, `given`, which must outlive this object. A null `given` is read
@@ -69,8 +66,8 @@ class ConfigFields {
             resolve(name, tree_of(value));
         }
     }
-    // Returns the resolved configuration; "???" marks required options that are not given. Throws
-    // ValueError for unknown keys; the message lists the known keys.
+    // Returns the resolved configuration, with "???" for required options that are not given.
+    // Throws ValueError for unknown keys; the message lists the known keys.
     Tree finish();
     // Throws ValueError with the names of all required options that are not given.
     void check_complete() const;
@@ -111,9 +108,9 @@ class ConfigFields {
         read(name, given, read_value);
         value = std::move(read_value);
     }
-    // Returns whether the value is null, which is written "null" on the command line.
+    // Returns whether the value is null (on the command line: `null`).
     static bool is_none(const Tree& given);
-    // Returns whether the value is null or "???", which marks required options in a file.
+    // Returns whether the value is null or "???". The text "???" marks required options in a file.
     static bool is_missing(const Tree& given);
 
     template <class T>
@@ -135,8 +132,8 @@ class ConfigFields {
 };
 
 // Returns the map of a YAML file (an empty map if the path is empty) with the overrides applied. An
-// override is text of the form `group.key=value`; the type of the option decides how the value is
-// parsed, for example 10, 1e-3, true, null or [a, b]. Throws FileError if the file can't be read,
+// override is text of the form `group.key=value`. Its value is parsed by the type of the option,
+// for example 10, 1e-3, true, null or [a, b]. Throws FileError if the file can't be read,
 // ValueError if it is not a YAML map, and UsageError for an override without a name or a '='.
 Tree read_structured_config(const std::string& path, const std::vector<std::string>& overrides);
 
@@ -154,8 +151,8 @@ Tree load_config(Config& config, const std::string& path,
     return resolved;
 }
 
-// Returns a map with the current values of all options, for help texts; "???" marks required
-// options.
+// Returns a map with the current values of all options, for help texts. Required options have the
+// value "???".
 template <class Config>
 Tree config_tree(Config& config) {
     ConfigFields fields({});

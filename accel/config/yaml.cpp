@@ -51,7 +51,7 @@ Plain resolve(const std::string& text) {
     return Plain::text;
 }
 
-// Parses a sexagesimal number: "1:30" is 90.
+// Parses a sexagesimal number of YAML 1.1: "1:30" is 90.
 template <class T, class F>
 T sixty_based(const std::string& digits, F&& parse) {
     T value = 0;

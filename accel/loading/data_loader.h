@@ -29,7 +29,7 @@ struct DataLoaderConfiguration {
     // Whether the main process reads all batches and distributes them. The default is true for
     // iterable datasets whose batches are placed on a device.
     std::optional<bool> dispatch_batches = {};
-    // Whether all processes get the same number of batches: if necessary, samples are repeated at
+    // Whether all processes get the same number of batches. If necessary, samples are repeated at
     // the end of a pass.
     bool even_batches = true;
     // Whether random orders are seeded with data_seed (or, if it is not set, the seed of the
@@ -37,7 +37,7 @@ struct DataLoaderConfiguration {
     bool use_seedable_sampler = false;
     std::optional<std::uint64_t> data_seed = {};
     // Whether copies of pinned batches to a GPU are asynchronous: the loop continues while they
-    // run. Batches that are not pinned are read before the loop continues.
+    // run. Copies of batches that are not pinned finish before the loop continues.
     bool non_blocking = false;
     // Has no effect: every loader saves its position.
     bool use_stateful_dataloader = false;
@@ -52,7 +52,7 @@ struct RowRange {
 using SliceFn =
     std::function<Tree(const Tree& batch, RowRange slice, int process_index, int num_processes)>;
 
-// The position of a process among the processes that read different data.
+// The position of a process among the processes that read different data, and their number.
 struct DataRank {
     int index = 0, count = 1;
     // Whether this process has the lowest rank of the processes that read the same data.
@@ -65,8 +65,8 @@ struct DataRank {
 DataRank data_rank(const std::vector<dist::DeviceMesh::Dimension>& dimensions, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh);
-// Returns the number of batches that the processes of the mesh train on at the same time: the
-// product of its dimensions, without "tp", "cp", "pp" and "sp".
+// Returns the number of batches that the processes of the mesh train on at the same time. This is
+// the product of its dimensions without "tp", "cp", "pp" and "sp".
 int data_parallel_size(const dist::DeviceMesh& mesh);
 
 struct PrepareDataLoaderOptions {
@@ -82,9 +82,9 @@ struct PrepareDataLoaderOptions {
 
 // Prepares a loader for this process of the group without an Accelerator. Changes the loader itself
 // and returns it. Preparing a loader again replaces the earlier preparation. Throws ValueError for
-// dispatch_batches without put_on_device, for split_batches with a batch size that is not a
-// multiple of the number of processes, and for a device mesh of other processes; and UsageError
-// during a pass.
+// dispatch_batches without put_on_device, and for a device mesh of other processes. Throws
+// ValueError for split_batches if the batch size is not a multiple of the number of processes.
+// Throws UsageError during a pass.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});

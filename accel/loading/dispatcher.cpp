@@ -28,7 +28,7 @@ Tree joined(std::vector<Tree> batches) {
     }
 }
 
-// Returns the batch of a message, or nullopt at the end of the pass.
+// Returns the batch in a message, or nullopt for the message that ends the pass.
 std::optional<data::Batch> unpacked(const Tree& message) {
     if (message.is_null()) return std::nullopt;
     return data::Batch{.tree = message["batch"],
@@ -128,7 +128,8 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     }
 
     // Divides a step into one slice per process. Processes that read the same data get the same
-    // slice. Slices have equal sizes if pads_; otherwise the last ones can be smaller or empty.
+    // slice. Slices have equal sizes if pads_ is true; otherwise the last slices can be smaller or
+    // empty.
     void cut(const Step& step, std::vector<Tree>& parts) {
         Tree tree = step.tree;
         const std::int64_t real = find_batch_size(tree);
@@ -165,7 +166,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     Tree head_;  // rows of the first step of the pass for padding; null until they are read
 };
 
-// The feed of processes other than the main process, from which it receives the batches.
+// The feed of all processes except the main process: receives the batches from the main process.
 class DataLoaderDispatcher::ReceivingFeed : public data::Feed {
   public:
     explicit ReceivingFeed(std::shared_ptr<dist::ProcessGroup> group) : group_(std::move(group)) {}

@@ -1,9 +1,9 @@
 // Private to accel: distributes batches from the main process.
 //
-// Equivalent to accelerate.data_loader.DataLoaderDispatcher. For each process that reads
-// different data, the main process reads one batch; it concatenates these batches. With
-// split_batches, it reads one batch in total. It sends each process a slice. Each step is one
-// scatter, which also transfers an exception of the main process, so that all processes throw it.
+// Equivalent to accelerate.data_loader.DataLoaderDispatcher. The main process reads one batch for
+// each process that reads different data, and concatenates these batches. With split_batches, it
+// reads one batch in total. It then sends each process a slice. Each step is one scatter, which
+// also transfers an exception of the main process, so that all processes throw it.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Private to accel: gives all processes the same number of batches if each process reads its own
+// Private to accel: gives all processes the same number of batches when each process reads its own
 // shards.
 //
 // Before each step, each process sends the other processes whether it has a batch, and whether this
-// batch is its last one. A process without a batch gets a copy of the batch of the first process
-// that has one; the rows of the copy are marked as repeated. With drop_last the pass ends when any
+// batch is its last. A process without a batch gets a copy of the batch of the first process that
+// has one. The rows of the copy are marked as repeated. With drop_last the pass ends when any
 // process has no batch. If one process fails, all processes throw its error.
 #pragma once
 
@@ -27,8 +27,8 @@ class EvenFeed : public data::Feed {
     std::optional<data::Batch> next() override;
 
   private:
-    // Returns `batch` if it has a value, or else a copy of the batch of the first process that has
-    // one. `steps` contains the messages of all processes.
+    // Returns `batch` if it has a value, otherwise a copy of the batch of the first process that
+    // has one. `steps` contains the messages of all processes.
     data::Batch share_batch(std::optional<data::Batch> batch, const std::vector<Tree>& steps);
 
     std::shared_ptr<dist::ProcessGroup> group_;

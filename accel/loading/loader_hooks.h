@@ -24,8 +24,8 @@ class PreparedLoaderHooks : public data::LoaderHooks {
         group_->set_leave_reason({});  // clears the reason set by an earlier pass that failed
         group_->set_missing_reason({});
         synchronize_rng_states(*group_, options_.rng_types, loader.generator().get());
-        // Epochs differ if some processes left the last loop early, so all processes use the epoch
-        // of rank 0.
+        // Epochs differ if some processes left the last loop early. Therefore all processes
+        // continue with the epoch of rank 0.
         if (group_->size() > 1)
             loader.begin_epoch(group_->broadcast_object(loader.epoch()).integer());
     }
@@ -42,8 +42,8 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     // Makes the processes of a group share the sequences of their batches. See SequenceSharing.
     void set_sequence_sharing(SequenceSharing sharing) { sharing_ = std::move(sharing); }
     bool shares_sequences() const { return sharing_.has_value(); }
-    // Sets the reason that the other processes report if this process exits or skips collectives
-    // that they wait for.
+    // Sets the reason that other processes report if they wait for a collective that this process
+    // does not call.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);
         const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps() ||
@@ -58,16 +58,16 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
     std::optional<SequenceSharing> sharing_;
-    // Whether the feed of the pass exists. If the processes exchange data in the feed (with
-    // dispatched batches, even steps or shared sequences), the feed also sends errors to the other
-    // processes, so that failed() need not.
+    // Whether the feed of the pass exists. If the processes exchange data in the feed (dispatched
+    // batches, even steps or shared sequences), the feed itself sends errors to the other
+    // processes.
     bool has_feed_ = false;
 };
 
 // Shards the loader or sets a dispatcher, as the options require, and seeds the loader's generator
 // if use_seedable_sampler is true. Does not set hooks. Throws ValueError for dispatch_batches
-// without put_on_device and for a mesh of other processes, and the errors of DataLoader::shard(),
-// with the process added to their text.
+// without put_on_device, and for a mesh of other processes. Also throws the errors of
+// DataLoader::shard(), with the process added to their text.
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                        const PrepareDataLoaderOptions& options);
 

@@ -36,7 +36,8 @@ std::optional<data::Batch> SequenceFeed::next() {
 void SequenceFeed::read_step() {
     const int rank = sharing_.group->rank();
     std::optional<data::Batch> own;
-    // The batches of all processes are described first, so that an error is thrown on all of them.
+    // Descriptions of the batches are gathered before data is exchanged, so that an error of one
+    // process is thrown on all processes.
     const std::vector<Tree> steps = dist::gather_or_throw(*group_, kAdapter, [&]() -> Tree {
         own = own_->next();
         if (own) {

@@ -15,14 +15,15 @@ namespace axle::accel {
 // The options of a loader whose batches are divided along the sequence.
 struct SequenceSharing {
     std::shared_ptr<dist::ProcessGroup> group;  // the processes that share sequences
-    // The length that all sequences must have; nullopt: it may vary.
+    // The length that all sequences must have, or nullopt if lengths may vary.
     std::optional<std::int64_t> length = {};
 };
 
-// In each step, the processes of sharing.group read one batch each. The feed returns this process's
-// parts of these batches, one after another (dist::ulysses_batches). Only the rows of the first
-// process of sharing.group are valid rows. If a process has no batch, the step has fewer
-// micro-batches. If one process fails, all processes throw its error.
+// Divides batches along the sequence. In each step, the processes of sharing.group read one batch
+// each. The feed returns this process's parts of these batches, one after another
+// (dist::ulysses_batches). Only the rows of the first process of sharing.group are valid rows. If a
+// process has no batch, the step has fewer micro-batches. If one process fails, all processes throw
+// its error.
 class SequenceFeed : public data::Feed {
   public:
     // `group` contains all processes of the loader. If `counts` is false, another process of

@@ -20,7 +20,7 @@ struct AccumulationOptions {
 };
 
 // The state of gradient accumulation: the position in the current update, the running loops over
-// prepared loaders, and the division of the accumulated gradients. Used by one thread.
+// prepared loaders, and the division of gradients. Used by one thread.
 class Accumulation {
   public:
     // The counters, which captured steps rewind and checkpoints restore.
@@ -55,15 +55,15 @@ class Accumulation {
     bool ends_pass() const;
     // Returns whether the accumulated gradients will be dropped when the running loop ends.
     bool drops_window() const;
-    // Returns text that identifies the position of the next micro-batch in its update; a captured
-    // step is valid for one position. `of_several` is true if the step consists of several
-    // micro-batches.
+    // Returns text that identifies the position of the next micro-batch in its update, because a
+    // captured step is valid for one position only. `of_several` is true if the step consists of
+    // several micro-batches.
     std::string position_key(bool of_several) const;
 
     // Called when a loop over a prepared loader begins and ends.
     void begin_pass(data::DataLoader& loader) { active_.push_back(&loader); }
     void end_pass(const data::DataLoader& loader);
-    // Removes a loader. Only its address is used, because it may be destroyed already.
+    // Removes a loader. The loader may be destroyed already; only its address is used.
     void forget(const data::DataLoader& loader);
     // Returns the loaders of the running loops, the innermost last.
     const std::vector<data::DataLoader*>& active_loaders() const { return active_; }

@@ -69,7 +69,7 @@ void DeviceRates::fill() {
             ++capacity_;
         }
     } catch (const std::exception&) {
-        // The schedule has ended, so the table has no further rows.
+        // The schedule has ended within the table, so the table has no further rows.
     }
     scheduler_.load_state_dict(before);
     set_rates(left_.rates);
@@ -123,7 +123,7 @@ bool DeviceRates::is_in_table(const HostState& now) const {
     return std::equal(now.rates.begin(), now.rates.end(), at);
 }
 
-// Applies rates that the program has changed. They are valid until the schedule's next step, and
+// Applies rates that the program has changed. They are valid until the schedule's next step. They
 // affect later steps only if the schedule computes its rates from the current rates.
 void DeviceRates::accept_changes(const HostState& now) {
     if (now.rates.size() == left_.rates.size() && is_in_table(now)) {
@@ -135,7 +135,7 @@ void DeviceRates::accept_changes(const HostState& now) {
     const std::vector<double> before = left_.rates;
     std::vector<double> rates = now.rates;
     std::copy(before.begin(), before.end(), rates.begin());
-    set_rates(rates);  // the replayed steps have used the old rates
+    set_rates(rates);  // the replayed steps used the previous rates
     catch_up();
     filled_ = false;
     rates = host_state().rates;

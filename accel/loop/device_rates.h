@@ -11,12 +11,13 @@
 
 namespace axle::accel {
 
-// A table of learning rates and momenta on the device, with one row per schedule step. A captured
-// step can't read its learning rate from the host, and the host cannot determine whether fp16 has
-// skipped the step. Therefore the device counts the steps that were not skipped, and this count is
-// the index of the row that the optimizer reads. The table is filled by advancing the host's
-// schedule and rewinding it. The host's schedule is updated after each replay or, if fp16 can skip
-// steps, when it is read, before an eager step, and at the end of the table.
+// A table of learning rates and momenta on the device, with one row per schedule step.
+//
+// A captured step can't read its learning rate from the host, and the host cannot determine whether
+// fp16 has skipped the step. Therefore the device counts the steps that were not skipped, and the
+// optimizer reads the row with this index. The table is filled by advancing the host's schedule and
+// rewinding it. The host's schedule is updated after each replay. If fp16 can skip steps, it is
+// instead updated when it is read, before an eager step, and at the end of the table.
 class DeviceRates {
   public:
     static constexpr std::int64_t kSteps = 1024;  // number of steps in a table
@@ -38,8 +39,8 @@ class DeviceRates {
     void count_step();
 
     // Called before a replay of at most `steps` steps. Returns whether the table has rates for
-    // these steps. The result is false if the schedule ends within them; an eager step then throws
-    // the error of the schedule.
+    // these steps. Returns false if the schedule ends within these steps; an eager step then throws
+    // the schedule's error.
     bool prepare(std::int64_t steps);
     // Called after a replay of at most `steps` steps.
     void note_replay(std::int64_t steps);
@@ -79,7 +80,7 @@ class DeviceRates {
     std::vector<double> rows_;   // a copy of the table
     std::int64_t capacity_ = 0;  // index of the last row
     std::int64_t possible_ = 0;  // an upper bound of count_, known without reading the device
-    std::int64_t followed_ = 0;  // the row that the host's schedule corresponds to
+    std::int64_t followed_ = 0;  // the row of the host's schedule
     HostState left_;             // the host's state at row followed_
     bool filled_ = false;
     // Whether replays have changed the optimizer's rates on the device.

@@ -1,4 +1,4 @@
-// Gradient accumulation of jobs that axle launch has restarted on fewer machines.
+// Gradient accumulation for jobs that `axle launch` restarts on fewer machines.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace axle::accel {
 
 // Returns the number of micro-batches per update for `num_processes` processes. The number of
-// samples per update stays as large as with `steps` micro-batches on the processes of all machines
-// of the job (AXLE_FULL_WORLD_SIZE). The result is `steps` unless axle launch has restarted the job
-// on fewer machines. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS takes precedence over
+// samples per update stays the same as for `steps` micro-batches on the processes of all machines
+// of the job (AXLE_FULL_WORLD_SIZE). The result is `steps` unless `axle launch` has restarted the
+// job on fewer machines. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS takes precedence over
 // `steps`, as in an Accelerator. Pass the result to Accelerator::set_gradient_accumulation_steps()
 // or in a GradientAccumulationPlugin.
 //

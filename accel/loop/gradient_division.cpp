@@ -140,8 +140,8 @@ void GradientDivision::on_begin(const std::vector<Tensor>& leaves) {
     for (const Tensor& leaf : leaves) {
         const auto found = index_.find(leaf.impl().get());
         if (found == index_.end() || found->second->is_reached) continue;
-        // If a pass computes gradients of one part of a model, the pass is counted for all parts of
-        // the model, so that all processes count the same passes.
+        // If a backward pass reaches one part of a model, it counts for all parts of the model,
+        // because every process must count the same passes.
         for (const auto& part : parts_)
             if (part.get() == found->second ||
                 (part->model != nullptr && part->model == found->second->model))

@@ -18,18 +18,18 @@
 
 namespace axle::accel {
 
-// Divides the gradients of a window, which is the micro-batches of one update. Two kinds of losses
-// need a division:
+// Divides the gradients of a window, the micro-batches of one update. Two kinds of losses need a
+// division:
 // - Sums with weights: the gradients are divided when the last backward pass of the window ends.
 //   The divisor is the sum of the weights over all processes divided by the number of processes,
 //   because the reducer has already averaged the gradients over processes.
-// - Means in a short window: each loss was divided by the number of micro-batches of a full
-//   window. The gradients are divided by the ratio of the two numbers (short to full).
+// - Means in a short window: each loss was divided by the number of micro-batches of a full window.
+//   The gradients are divided by the ratio of the two numbers (short to full).
 //
-// Parameters are grouped in parts. A part is the parameters of one model and one optimizer, whose
-// gradients are cleared together. If a part gets more gradients after its division, the division is
-// undone first, so that all losses of a window have the same divisor. Used by one thread, apart
-// from the backward hook, which ignores backward passes of other threads.
+// Parameters are grouped in parts: a part has the parameters of one model and one optimizer. If a
+// part gets more gradients after its division, the division is undone first, so that all losses of
+// a window have the same divisor. Used by one thread, apart from the backward hook, which ignores
+// backward passes of other threads.
 class GradientDivision {
   public:
     GradientDivision();
@@ -60,8 +60,8 @@ class GradientDivision {
     // Differentiates a scaled loss that is a mean. Its gradients are divided by the number passed
     // to set_share().
     void backward_mean(const Tensor& loss, bool completes, bool retain_graph);
-    // Sets the number of micro-batches in the window so far, divided by the number of micro-batches
-    // in a full window.
+    // Sets the number of micro-batches of the window that have begun, divided by the number of
+    // micro-batches in a full window.
     void set_share(double share) { share_ = share; }
     // Records that the window has a loss that is a mean and needs no division. Throws UsageError if
     // the window has losses that are sums.
@@ -100,8 +100,8 @@ class GradientDivision {
         Tensor weight = {};
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
         std::int64_t window = 0;  // the last window in which the part got gradients
-        bool is_open = false;     // whether its gradients must still be divided
-        bool is_reached = false;  // whether the current backward pass reaches its model
+        bool is_open = false;     // whether the part's gradients must still be divided
+        bool is_reached = false;  // whether the current backward pass reaches the part's model
     };
     // The state shared with the backward hook, which is called for backward passes of all threads.
     struct HookState {

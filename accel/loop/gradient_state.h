@@ -1,4 +1,4 @@
-// The state of gradient accumulation, as Accelerator::gradient_state() returns it.
+// GradientState: the state of gradient accumulation, returned by Accelerator::gradient_state().
 #pragma once
 
 #include <cstdint>

@@ -35,11 +35,11 @@ struct LoopState {
     // Then step() and zero_grad() of prepared optimizers and step() of schedules do nothing.
     bool has_updated = false;
 
-    // Returns whether schedules do not advance for updates that fp16 has skipped.
+    // Returns whether schedules don't advance in updates that fp16 skips.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
-    // Advances a schedule by the steps of one update, but not beyond its last step. A
-    // OneStepPerUpdate, and every schedule if step_with_optimizer is false, always advances by one
-    // step.
+    // Advances a schedule by the steps of one update, but not beyond its last step. If
+    // step_with_optimizer is false, the schedule advances by one step, as a OneStepPerUpdate always
+    // does.
     void advance_schedule(optim::Scheduler& scheduler) const;
     // Calls advance_schedule() unless the update was skipped. May read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;

@@ -56,8 +56,8 @@ class StepRecorder {
     DeviceRates* rates_of(const optim::Optimizer& optimizer) const;
     DeviceRates& add_rates(std::unique_ptr<DeviceRates> rates);
     void remove_rates(const DeviceRates& rates);
-    // Remove the rates of an optimizer or a scheduler. Only its address is used, because it may be
-    // destroyed already.
+    // Remove the rates of an optimizer or a scheduler. The object may be destroyed already; only
+    // its address is used.
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     // Calls settle() for all tables of rates and removes them.

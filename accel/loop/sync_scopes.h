@@ -1,5 +1,5 @@
-// Scopes that control when processes average gradients or divide sequences. Methods of Accelerator
-// return them.
+// Scopes, returned by methods of Accelerator, that control when processes average gradients or
+// divide sequences.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ namespace axle::accel {
 // A scope in which the gradients of some models are not averaged.
 class [[nodiscard]] NoSyncScope {
   public:
-    // Owns a dist::NoSyncGuard for each model; null if there are none.
+    // Owns a dist::NoSyncGuard for each model; nullptr without models.
     using Guards = std::shared_ptr<const void>;
 
     explicit NoSyncScope(Guards guards = {});
@@ -36,8 +36,8 @@ class [[nodiscard]] NoSyncScope {
 class [[nodiscard]] AccumulateScope {
   public:
     AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end);
-    // Ends the scope. Calls at_end and throws its exceptions, unless another exception is unwinding
-    // the stack.
+    // Ends the scope: calls at_end and throws its exceptions, unless an exception is unwinding the
+    // stack.
     ~AccumulateScope() noexcept(false);
     AccumulateScope(const AccumulateScope&) = delete;
     AccumulateScope& operator=(const AccumulateScope&) = delete;

@@ -30,7 +30,7 @@ const MegatronLMPlugin& plugin_of(const Accelerator& accelerator, const char* op
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Returns the group of the processes with the same stage, or null if there is one process.
+// Returns the group of the processes with the same stage, or nullptr for one process.
 Group replicas_of(const Accelerator& accelerator, const char* op) {
     static_cast<void>(plugin_of(accelerator, op));
     const dist::DeviceMesh* const mesh = accelerator.torch_device_mesh();
@@ -44,8 +44,8 @@ const Tensor* find(const Tree& batch, const char* key) {
 
 }  // namespace
 
-// The outputs of micro-batches. The micro-batches of a step are consecutive objects, so their
-// addresses are in the order of their rows.
+// The outputs of micro-batches by the address of the micro-batch. The micro-batches of a step are
+// consecutive in memory, so their addresses have the order of their rows.
 struct MegatronEngine::Recorded {
     std::map<const Tree*, Tensor> outputs = {};
 
@@ -77,8 +77,8 @@ bool MegatronEngine::is_evaluation_due() const {
     return iteration() > 0 && iteration() % plugin().eval_interval == 0;
 }
 
-// Returns the batch that the program's functions make, with labels that have no loss after the
-// token eod_token if eod_mask_loss is set.
+// Returns the batch from the program's functions. If eod_mask_loss is set, labels after the token
+// eod_token have no loss.
 Tree MegatronEngine::batch_for_step(const char* op, const Tree& batch) const {
     Tree result = train_step_                          ? train_step_->get_batch(batch)
                   : plugin().custom_get_batch_function ? plugin().custom_get_batch_function(batch)
@@ -97,9 +97,9 @@ Tree MegatronEngine::batch_for_step(const char* op, const Tree& batch) const {
     return masked;
 }
 
-// Returns the loss of the program, or nn::label_loss(). With return_logits, the function also keeps
-// the outputs in `recorded`, which must outlive it. Without, label_loss() is returned itself, so
-// that the pipeline computes it without all logits.
+// Returns the loss function of the program, or nn::label_loss(). With return_logits, the function
+// also stores the outputs in `recorded`, which must outlive it. Without return_logits, returns
+// label_loss() itself, because the pipeline computes it without storing all logits.
 dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
     dist::PipelineLoss loss = nn::label_loss;
     if (train_step_)
@@ -115,8 +115,8 @@ dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
     };
 }
 
-// Returns the writer of the main process, or nullptr if nothing is logged. Ignores values of an
-// earlier run from the current step on.
+// Returns the writer of the main process, or nullptr if nothing is logged. When the writer is
+// created, the values that an earlier run logged for later steps are ignored.
 SummaryWriter* MegatronEngine::log() {
     if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
     if (log_ == nullptr)
@@ -140,7 +140,8 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
     const bool logs_all = !plugin().tensorboard_dir.empty() && plugin().set_all_logging_options &&
                           accelerator_.sync_gradients();
     std::optional<double> norm;
-    // Clips at the largest number, which changes no finite gradient. All stages take part.
+    // Clips to the largest number, which changes no finite gradient, to compute the norm. All
+    // stages must call clip_grad_norm_().
     if (logs_all)
         norm =
             accelerator_.clip_grad_norm_(pipeline.parameters(), std::numeric_limits<double>::max())

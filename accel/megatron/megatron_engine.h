@@ -26,19 +26,19 @@ class Accelerator;
 class SummaryWriter;
 
 struct TrainStepOutput {
-    Tensor loss;  // the mean over micro-batches and replicas, a 0-d f64 tensor
+    Tensor loss;  // the mean over micro-batches and replicas: f64, 0-d
     // With MegatronLMPlugin::return_logits, the outputs for the rows of this process's batch,
     // without micro-batches that have no label under the average "tokens". Undefined on processes
     // without the last stage.
     Tensor logits;
 };
 
-// Refers to the Accelerator and the model, which must outlive it and must not be moved. All
-// processes must call the same functions. Not thread-safe.
+// The training loop of Megatron-LM. Refers to the Accelerator and the model, which must outlive
+// this object and must not be moved. All processes must call the same functions. Not thread-safe.
 class MegatronEngine {
   public:
-    // Creates the functions of custom_train_step_class. Throws UsageError if the model has no
-    // pipeline or if custom_train_step_class returns null.
+    // Calls custom_train_step_class to create the functions of the training step. Throws UsageError
+    // if the model has no pipeline, or if custom_train_step_class returns null.
     MegatronEngine(Accelerator& accelerator, nn::Module& model);
     ~MegatronEngine();
     MegatronEngine(const MegatronEngine&) = delete;
@@ -58,7 +58,7 @@ class MegatronEngine {
     // Returns the mean of the losses of the first eval_iters batches of a loader, in evaluation
     // mode. Throws ValueError if the loader has no batch.
     double evaluate(data::DataLoader& loader);
-    // Returns whether the number of steps is a multiple of eval_interval above 0.
+    // Returns whether the number of steps is a multiple of eval_interval and not 0.
     bool is_evaluation_due() const;
     // Returns the number of training steps of the pipeline, which checkpoints contain.
     std::int64_t iteration() const;
@@ -77,8 +77,8 @@ class MegatronEngine {
     std::unique_ptr<SummaryWriter> log_;
 };
 
-// Returns the means of losses, each with one element, over the replicas: a tensor with one element
-// for each loss. All processes with the same stage must call this function, with the same number of
+// Returns a tensor with one element per loss: its mean over the replicas. Each loss must have one
+// element. All processes with the same stage must call this function, with the same number of
 // losses. Throws UsageError without a megatron_lm_plugin.
 Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
                                              const std::vector<Tensor>& losses);

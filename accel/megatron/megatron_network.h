@@ -16,20 +16,20 @@ namespace axle::accel {
 std::optional<MegatronNetwork> network_of(nn::Module& model, int tp_degree = 1);
 
 // Sets the options of a resolved plugin that are computed from a model, unless an earlier model has
-// set them: network, and seq_length and eod_token if the program has not set them. prepare() calls
-// this function for each model before it is divided. Throws ValueError if the model contradicts
-// attention_dropout, hidden_dropout, use_rotary_position_embeddings or num_experts, if its
-// max_position_embeddings is less than seq_length, and if eod_mask_loss needs an eod_token that
-// neither the plugin nor the model has.
+// set them. These are `network` and, if the program has not set them, seq_length and eod_token.
+// prepare() calls this function for each model before it is divided. Throws ValueError if the model
+// contradicts attention_dropout, hidden_dropout, use_rotary_position_embeddings or num_experts.
+// Also throws it if seq_length exceeds the model's max_position_embeddings, and if eod_mask_loss is
+// set but no eod_token is known.
 void set_network_size_args(MegatronLMPlugin& plugin, nn::Module& model);
 
-// The parameters that need a gradient: [is_scaled][has_no_decay].
+// The parameters that need a gradient, indexed by [is_scaled][has_no_decay].
 using MegatronParameters = std::array<std::array<std::vector<Tensor>, 2>, 2>;
 MegatronParameters divide_parameters(const nn::Module& model, const MegatronLMPlugin& plugin);
 
-// Returns groups for an optimizer, as Megatron-LM makes them: parameters that no_wd_decay_cond
-// selects have no weight decay, and the rate of parameters that scale_lr_cond selects is multiplied
-// by lr_mult. Groups without parameters are left out.
+// Returns groups for an optimizer, as in Megatron-LM. Parameters that no_wd_decay_cond selects have
+// no weight decay. The rate of parameters that scale_lr_cond selects is multiplied by lr_mult.
+// Groups without parameters are left out.
 //     optim::AdamW adamw(megatron_param_groups<optim::AdamWOptions>(gpt, plugin, {.lr = 3e-4}));
 template <class Options>
 std::vector<optim::ParamGroup<Options>> megatron_param_groups(const nn::Module& model,

@@ -21,7 +21,8 @@ namespace axle::accel {
 class AbstractTrainStep {
   public:
     virtual ~AbstractTrainStep() = default;
-    // Returns the batch for the pieces of the model and for loss(), from a batch of the loader.
+    // Returns the batch for the pieces of the model and for loss(), made from a batch of the
+    // loader.
     virtual Tree get_batch(const Tree& batch) { return batch; }
     // Returns the loss of a micro-batch, a 0-d tensor, from the output of the last piece.
     virtual Tensor loss(const Tensor& output, const Tree& batch) = 0;
@@ -47,15 +48,16 @@ struct MegatronNetwork {
 // Options of pipeline and tensor parallel training. A model is divided into pp_degree stages, and
 // the layers of a stage into tp_degree slices. Each slice of a stage has num_processes / (tp_degree
 // * pp_degree) replicas, which average their gradients. MegatronEngine::train_step() or
-// Accelerator::pipeline_step() runs a step. ACCELERATE_USE_MEGATRON_LM=true requests this plugin
-// too. Options that are not set are read from MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so
-// on.
+// Accelerator::pipeline_step() runs a step. If no plugin is given and ACCELERATE_USE_MEGATRON_LM is
+// true, the Accelerator creates one. Options that are not set are read from MEGATRON_LM_TP_DEGREE,
+// MEGATRON_LM_PP_DEGREE and so on.
 //
 // The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
 // (dist/tensor_parallel/); the ranks of the slices are consecutive.
 //
 // Options of Megatron-LM that Axle does not implement accept only values without effect, such as
-// the default. Other values throw NotImplementedError, whose text names the replacement.
+// the default. For other values the Accelerator throws NotImplementedError, whose message names the
+// replacement.
 struct MegatronLMPlugin {
     std::optional<int> tp_degree = {};  // 1 by default
     std::optional<int> pp_degree = {};  // 1 by default
@@ -65,30 +67,30 @@ struct MegatronLMPlugin {
     // The norm to which steps of optimizers clip the gradients of all stages (default: 1); 0 turns
     // clipping off.
     std::optional<double> gradient_clipping = {};
-    // Whether norms and dropout work on parts of the sequence (default: false); see
-    // dist::TensorParallelOptions. Has no effect if tp_degree is 1.
+    // Whether norms and dropout process parts of the sequence (dist::TensorParallelOptions;
+    // default: false). Has no effect if tp_degree is 1.
     std::optional<bool> sequence_parallelism = {};
-    // Whether backward computes activations again (default: false). With recompute_granularity
-    // "selective", it computes the weights of attention again, which attention does in any case.
-    // With "full" (default) and recompute_method "uniform" (default), each recompute_num_layers
-    // pieces (default: 1) of a stage store only their input; with "block", each of the first
-    // recompute_num_layers pieces of a stage stores only its input, and the other pieces store all
-    // activations.
+    // Whether backward recomputes activations (default: false). With recompute_granularity
+    // "selective", it recomputes the weights of attention, as attention always does. With "full"
+    // (the default), recompute_method decides which pieces of a stage store only their input.
+    // "uniform" (the default): each group of recompute_num_layers pieces (default: 1) stores only
+    // the group's input. "block": the first recompute_num_layers pieces store only their inputs,
+    // and the other pieces store all activations.
     std::optional<bool> recompute_activations = {};
     std::string recompute_granularity = {};
     std::string recompute_method = {};
     std::optional<int> recompute_num_layers = {};
     // Whether replicas divide the states of optimizers (ZeRO-1; default: false).
     std::optional<bool> use_distributed_optimizer = {};
-    // The number of layers of a stage of the interleaved schedule. Processes then have several
-    // stages, and the layers of all stages together must be the layers of the model.
+    // The number of layers of a stage of the interleaved schedule. A process then has several
+    // stages. The stages must contain all layers of the model.
     std::optional<int> num_layers_per_virtual_pipeline_stage = {};
     // The number of layers of the last stage. The other layers are divided evenly among the other
     // stages.
     std::optional<int> decoder_last_pipeline_num_layers = {};
     // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts (default:
-    // 1), and the number of experts of each mixture, which is only checked. The number of replicas
-    // must be a multiple of expert_model_parallel_size.
+    // 1). It must divide the number of replicas. num_experts, the number of experts of each
+    // mixture, is only checked.
     std::optional<int> expert_model_parallel_size = {};
     std::optional<int> num_experts = {};
     // Must be 1: use cp_size of ParallelismConfig. (Accelerate's default is 2.)
@@ -96,70 +98,71 @@ struct MegatronLMPlugin {
     std::optional<int> expert_tensor_parallel_size = {};
 
     // --- the schedule that prepare() creates for a MegatronLMDummyScheduler (megatron_schedule.h)
-    // The batch size of an update is computed from the batch size of the loaders in the same call
-    // of prepare(): the smallest one if is_train_batch_min, otherwise the largest one.
+    // Whether the number of samples per update is computed from the smallest (true) or the largest
+    // batch size of the loaders in the same call of prepare().
     bool is_train_batch_min = true;
-    // The length of the run: a number of updates or, instead, a number of samples. train_iters is
-    // total_num_steps of the placeholder divided by the number of replicas by default.
+    // The length of the run in updates, or instead in samples. The default of train_iters is
+    // total_num_steps of the placeholder divided by the number of replicas.
     std::optional<std::int64_t> train_iters = {}, train_samples = {};
     // "constant", "linear", "cosine", "inverse-square-root" or "WSD" (optim::LrDecay).
     std::string lr_decay_style = "linear";
-    // The ends of the decay and of the warmup, in the unit of the length of the run. The decay ends
-    // with the run by default. The warmup is a fraction of the decay, or these numbers, or
-    // warmup_num_steps of the placeholder divided by the number of replicas.
+    // The ends of the decay and of the warmup, in the unit of the length of the run. By default,
+    // the decay ends with the run. The warmup is a fraction of the decay or one of these numbers.
+    // Its default is warmup_num_steps of the placeholder divided by the number of replicas.
     std::optional<std::int64_t> lr_decay_iters = {}, lr_decay_samples = {};
     std::optional<std::int64_t> lr_warmup_iters = {}, lr_warmup_samples = {};
     std::optional<double> lr_warmup_fraction = {};
     double min_lr = 0;
-    // "constant", "linear" or "cosine" (optim::WeightDecayIncrease). The weight decays at the start
-    // and at the end of the run are those of the optimizer by default.
+    // "constant", "linear" or "cosine" (optim::WeightDecayIncrease). start_weight_decay and
+    // end_weight_decay are the weight decays at the ends of the run; by default, both are the
+    // weight decay of the optimizer.
     std::string weight_decay_incr_style = "constant";
     std::optional<double> start_weight_decay = {}, end_weight_decay = {};
-    // Return whether a parameter has no weight decay (default: a bias or a vector), and whether its
-    // rate is multiplied by lr_mult (default: no parameter). Used by megatron_param_groups().
+    // Predicates on parameters: whether a parameter has no weight decay (default: biases and
+    // vectors), and whether its rate is multiplied by lr_mult (default: none). Used by
+    // megatron_param_groups().
     std::function<bool(const std::string& name, const Tensor& parameter)> no_wd_decay_cond = {};
     std::function<bool(const std::string& name, const Tensor& parameter)> scale_lr_cond = {};
     double lr_mult = 1;
     // Must be empty: a program resumes with load_state().
     std::vector<std::int64_t> consumed_samples = {};
 
-    // --- data
-    // Must be false: the program gives the loaders of its datasets to prepare().
+    // --- data Must be false: the program passes the loaders of its datasets to prepare().
     bool megatron_dataset_flag = false;
-    // The length of the longest sequence of a batch, which train_step() checks. prepare() sets
-    // seq_length of a prepared model to encoder_seq_length (BERT) or decoder_seq_length (GPT,
-    // Llama) if they are set, and to max_position_embeddings of the model if none of them is set.
+    // The maximum length of a sequence; train_step() checks it. If seq_length is not set, prepare()
+    // sets it to encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama). If none of them is
+    // set, prepare() sets seq_length to max_position_embeddings of the model.
     std::optional<std::int64_t> seq_length = {}, encoder_seq_length = {}, decoder_seq_length = {};
-    // Whether labels of the input token eod_token have no loss (default: false). eod_token is the
-    // first end-of-text token of the model's configuration by default.
+    // Whether labels of the input token eod_token have no loss (default: false). The default of
+    // eod_token is the first end-of-text token in the model's configuration.
     std::optional<bool> eod_mask_loss = {};
     std::optional<std::int64_t> eod_token = {};
 
-    // --- logging and evaluation of MegatronEngine
-    // The folder of an event file with the loss and the learning rate of each step. With
-    // set_all_logging_options it also has the batch size, the weight decay, the norm of the
-    // gradients and the number of processes, and the perplexity of evaluations.
+    // --- logging and evaluation of MegatronEngine The folder of an event file with the loss and
+    // the learning rate of each step. With set_all_logging_options, the file also has the batch
+    // size, the weight decay, the gradient norm, the number of processes, and the perplexity of
+    // evaluations.
     std::string tensorboard_dir = {};
     bool set_all_logging_options = false;
     // The number of batches of an evaluation, and the number of steps between evaluations.
     int eval_iters = 100, eval_interval = 1000;
     bool return_logits = false;  // whether steps return logits too
 
-    // --- functions of the program
-    // Creates the functions of a step from custom_train_step_kwargs. Replaces
-    // custom_get_batch_function and custom_loss_function.
+    // --- functions of the program Creates the functions of a training step; its argument is
+    // custom_train_step_kwargs. Replaces custom_get_batch_function and custom_loss_function.
     std::function<std::unique_ptr<AbstractTrainStep>(const Tree& kwargs)> custom_train_step_class =
         {};
     Tree custom_train_step_kwargs = {};
-    // Creates the model of provide_model(). custom_prepare_model_function gets this function and
-    // returns the model, for example after it has loaded weights.
+    // Creates the model in provide_model(). custom_prepare_model_function receives this function
+    // and returns the model, for example after loading weights into it.
     using ModelProvider = std::function<std::unique_ptr<nn::Module>()>;
     ModelProvider custom_model_provider_function = {};
     std::function<std::unique_ptr<nn::Module>(const ModelProvider&)> custom_prepare_model_function =
         {};
-    // Replaces the batch of train_step() and eval_step().
+    // Returns the batch that replaces the argument of train_step() and eval_step().
     std::function<Tree(const Tree& batch)> custom_get_batch_function = {};
-    // The loss of pipeline_step(), train_step() and eval_step() instead of nn::label_loss().
+    // The loss function of pipeline_step(), train_step() and eval_step(). The default is
+    // nn::label_loss().
     std::function<Tensor(const Tensor& output, const Tree& batch)> custom_loss_function = {};
     // Further options of Megatron-LM as a map: "lr_warmup_init", "lr_wsd_decay_style",
     // "lr_wsd_decay_iters" and "lr_wsd_decay_samples".
@@ -173,7 +176,8 @@ struct MegatronLMPlugin {
     // checked.
     std::optional<double> attention_dropout = {}, hidden_dropout = {};
     std::optional<bool> use_rotary_position_embeddings = {};
-    // Must be true: Axle chooses the kernel of attention, whose softmax is computed in f32.
+    // Must be true: Axle chooses the attention kernel, and the softmax of attention is computed in
+    // f32.
     std::optional<bool> attention_backend = {}, attention_softmax_in_fp32 = {};
     // Must be false: not implemented.
     std::optional<bool> use_custom_fsdp = {}, optimizer_cpu_offload = {};
@@ -189,11 +193,10 @@ struct MegatronLMPlugin {
     std::string average = {};
     // The number of pieces of each stage; balanced if empty.
     std::vector<int> stage_sizes = {};
-    // Returns the pieces of a model; nn::pieces_of() by default.
+    // Returns the pieces of a model. The default is nn::pieces_of().
     std::function<std::vector<nn::Piece>(nn::Module&)> pieces = {};
 
-    // The sizes of the first prepared model for which network_of() returns sizes; nullopt if there
-    // is none.
+    // The sizes of the first prepared model for which network_of() returns sizes, or nullopt.
     std::optional<MegatronNetwork> network = {};
 };
 

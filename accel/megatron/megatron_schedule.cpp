@@ -86,7 +86,8 @@ std::unique_ptr<optim::Scheduler> make_megatron_schedule(const MegatronLMPlugin&
         throw ValueError(str(kPlugin,
                              ": train_samples needs a loader with a batch size in the same call "
                              "of prepare()"));
-    // The number of samples of an update, or 1 if it is unknown: the schedule then counts updates.
+    // The number of samples of an update. If it is unknown, 1 is used, because the schedule then
+    // counts updates.
     const auto batch = static_cast<double>(sizes.samples_per_update.value_or(1));
     const auto steps = [&](std::optional<std::int64_t> own_updates,
                            std::optional<std::int64_t> samples, double otherwise) {

@@ -29,7 +29,7 @@ LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device,
 }
 
 // Sets found_inf to the maximum over the ranks. Within join_uneven_inputs(), uses
-// DataParallel::sum(), because ranks that have no more batches take part in it.
+// DataParallel::sum(), because ranks without further batches take part in sum().
 void LossScaling::share_found_inf(const Tensor& found_inf) {
     if (joined_ != nullptr) {
         found_inf.detach().copy_(gt(joined_->sum(found_inf), 0).to(f64));
@@ -42,7 +42,7 @@ void LossScaling::end_join(std::optional<int> last) {
     joined_ = nullptr;
     const auto group = group_.lock();
     if (!last || !group) return;
-    if (scaler_.has_checked_gradients()) scaler_.update();  // no rank steps again in the scope
+    if (scaler_.has_checked_gradients()) scaler_.update();  // no rank steps again within the scope
     const Tree state = group->broadcast_object(scaler_.state_dict(), *last);
     if (group->rank() != *last) scaler_.load_state_dict(state);
 }
@@ -63,8 +63,8 @@ void LossScaling::end_iteration() {
     if (scaler_.has_checked_gradients()) scaler_.update();
 }
 
-// Returns whether the optimizer has a gradient on this process or, if processes are stages of
-// pipelines, on any process of the group.
+// Returns whether the optimizer has a gradient on this process. If processes are stages of
+// pipelines, returns whether it has a gradient on any process of the group.
 bool LossScaling::has_gradients(Optimizer& optimizer) const {
     const bool own = std::ranges::any_of(optimizer.parameters(), autograd::has_gradient);
     const auto group = group_.lock();

@@ -21,18 +21,18 @@ namespace axle::accel {
 // A GradScaler for all prepared optimizers. The scale is updated once per iteration, from the
 // gradients of all optimizers. Within the scope of accumulate(), the scale is updated when all
 // optimizers have stepped, or at the end of the scope. Outside of this scope, the scale is updated
-// when every optimizer that has gradients has stepped, so that no gradients with the old scale
+// when every optimizer that has gradients has stepped, so that no gradients with the previous scale
 // remain. In both cases the scale is also updated when an optimizer steps again. All processes of a
 // group skip the same steps. Used by one thread.
 class LossScaling {
   public:
-    // `group` is null if there is one process. The object does not own it, because prepared objects
-    // can outlive the Accelerator and must not keep this rank in the job. After the group is
-    // destroyed, each process skips steps independently of the other processes. With a group, all
-    // processes must call unscale() and before_step() together, except processes without data in
-    // the scope of join_uneven_inputs(). If `has_stages` is true, processes have gradients of
-    // different parameters, as in a pipeline: an optimizer then counts as having gradients if it
-    // has one on any process.
+    // `group` is nullptr if there is one process. The object does not own it, because prepared
+    // objects can outlive the Accelerator and must not keep this rank in the job. After the group
+    // is destroyed, each process skips steps independently of the other processes. With a group,
+    // all processes must call unscale() and before_step() together. Processes without data in the
+    // scope of join_uneven_inputs() are exempt. If `has_stages` is true, processes have gradients
+    // of different parameters, as in a pipeline. An optimizer then counts as having gradients if it
+    // has any gradient on any process.
     LossScaling(const optim::GradScalerOptions& options, Device device,
                 const std::shared_ptr<dist::ProcessGroup>& group = nullptr,
                 bool has_stages = false);
@@ -41,7 +41,7 @@ class LossScaling {
 
     optim::GradScaler& scaler() { return scaler_; }
     void add(optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
-    // Removes an optimizer. Only its address is used, because it may be destroyed already.
+    // Removes an optimizer. The optimizer may be destroyed already; only its address is used.
     void remove(const optim::Optimizer& optimizer);
     void clear() { optimizers_.clear(); }
 
@@ -66,8 +66,8 @@ class LossScaling {
 
     // Called at the start and the end of a scope of join_uneven_inputs(). `replicas` is a model of
     // this scope. Within the scope, the ranks with data skip the same steps. At the end of the
-    // scope, all ranks receive the scale and its step counter from the rank `last`, unless it is
-    // nullopt.
+    // scope, all ranks receive the scale and its step counter from the rank `last`, unless `last`
+    // is nullopt.
     void begin_join(dist::DataParallel& replicas) { joined_ = &replicas; }
     void end_join(std::optional<int> last);
 
@@ -87,7 +87,7 @@ class LossScaling {
     bool is_in_scope_ = false;
     std::weak_ptr<dist::ProcessGroup> group_;
     bool has_stages_ = false;
-    dist::DataParallel* joined_ = nullptr;  // null outside of join_uneven_inputs()
+    dist::DataParallel* joined_ = nullptr;  // nullptr outside of join_uneven_inputs()
 };
 
 }  // namespace axle::accel

@@ -25,7 +25,7 @@ Fp8Plan fp8_plan(const AcceleratorOptions& options);
 // Returns the plan if `mixed_precision` is "fp8", else nullopt. If the device can't multiply in fp8
 // and the recipe does not emulate fp8, sets `mixed_precision` to "fp16" (GPU) or "bf16" (CPU), logs
 // a warning and returns nullopt. Throws ValueError if a recipe is set and `mixed_precision` is not
-// "fp8", and the errors of fp8_plan().
+// "fp8". Also throws the errors of fp8_plan().
 std::optional<Fp8Plan> start_fp8(const AcceleratorOptions& options, Device device,
                                  std::string& mixed_precision);
 // Converts the model's Linear layers to fp8, except layers that the plan excludes or whose sizes

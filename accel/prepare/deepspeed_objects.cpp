@@ -29,7 +29,7 @@ std::unique_ptr<optim::Optimizer> make(const DummyOptim& dummy, const Options& o
     return std::make_unique<Optimizer>(std::move(groups));
 }
 
-// Options with which DeepSpeed selects an implementation of Adam (torch_adam, foreach, fused and
+// Creates Adam. Options that select an implementation in DeepSpeed (torch_adam, foreach, fused and
 // others) are accepted and have no effect.
 template <class Optimizer, class Options>
 std::unique_ptr<optim::Optimizer> make_adam(const DeepSpeedSection& section,
@@ -90,7 +90,7 @@ void check_objects(const DeepSpeedConfig& config, const DeepSpeedObjects& object
         refuse("a DummyOptim for the section optimizer can only be used with a DummyScheduler");
 }
 
-// Returns the number of samples of one process and micro-batch, or nullopt if it is not known.
+// Returns the number of samples of one process in a micro-batch, or nullopt if it is not known.
 std::optional<std::int64_t> micro_batch_size(const DeepSpeedPlugin& plugin,
                                              const DeepSpeedObjects& objects) {
     constexpr const char* kName = "train_micro_batch_size_per_gpu";

@@ -23,7 +23,7 @@ namespace axle::accel {
 struct DummyOptim {
     struct Group {
         std::vector<Tensor> params;
-        // If nullopt, the value of the configuration is used.
+        // The options of the group. If nullopt, the value of the configuration is used.
         std::optional<double> lr = {}, weight_decay = {};
     };
 
@@ -48,12 +48,11 @@ struct DummyOptim {
 };
 
 // A placeholder for the schedule in the section "scheduler" of a DeepSpeed configuration, or for
-// the schedule of a MegatronLMPlugin. prepare() creates the schedule of the optimizer that is
-// prepared in the same call. The schedule advances by one step per update, with any number of
-// processes.
+// the schedule of a MegatronLMPlugin. prepare() creates the schedule for the optimizer in the same
+// call. The schedule advances by one step per update, with any number of processes.
 struct DummyScheduler {
-    // The number of steps of a run on one process. It is divided by the number of processes.
-    // Replaces "auto".
+    // The number of steps of a run on one process; it is divided by the number of processes.
+    // Replaces "auto" in the configuration.
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1 for DeepSpeed
     // If set, this function creates the schedule when there is no configuration, or when the
@@ -83,8 +82,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const 
 // Private to accel: creates the schedule of the section "scheduler". Replaces "auto" in the
 // configuration; total_num_steps is divided by num_processes and rounded up. The types are
 // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest. As in DeepSpeed, a step of the
-// schedule is an update, the first step keeps the rate at the start of the warmup, and OneCycle
-// sets Adam's second beta to 0.99 if it cycles the first beta. Throws ValueError if the section is
+// schedule is an update, and the first step keeps the rate at the start of the warmup. If OneCycle
+// cycles Adam's first beta, it sets the second beta to 0.99. Throws ValueError if the section is
 // missing or invalid. The optimizer must outlive the schedule.
 std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
                                                  optim::Optimizer& optimizer,

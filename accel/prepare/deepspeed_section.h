@@ -20,7 +20,8 @@ namespace axle::accel {
 // configuration and the whole name of the option.
 class DeepSpeedSection {
   public:
-    // Throws ValueError if the section or its type is missing, or if they or `params` are invalid.
+    // Throws ValueError if the section or its type is missing, or if the section, its type or
+    // `params` is invalid.
     DeepSpeedSection(const DeepSpeedConfig& config, const char* section)
         : source_(config.source()), section_(section) {
         const Tree* const found = config.find(section);

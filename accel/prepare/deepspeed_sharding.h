@@ -27,11 +27,12 @@ std::optional<dist::ShardingOptions> sharding_options_of(const DeepSpeedPlugin& 
 
 // The sizes of groups of consecutive processes in stage 3.
 struct DeepSpeedGroups {
-    // zero_optimization.mics_shard_size: parameters are sharded within groups of this size, and
-    // gradients are averaged between the groups (MiCS). 0: over all processes.
+    // zero_optimization.mics_shard_size (MiCS): parameters are sharded within groups of this size,
+    // and gradients are averaged between the groups. If 0, parameters are sharded over all
+    // processes.
     int shards = 0;
     // zero_optimization.zero_hpz_partition_size: each group of this size keeps a copy of the
-    // parameters for backward (hpZ of ZeRO++). 0: no copy.
+    // parameters for the backward pass (hpZ of ZeRO++). If 0, there is no copy.
     int secondary = 0;
 };
 // Reads the sizes for `processes` processes. A mics_shard_size below 1 or a zero_hpz_partition_size

@@ -17,7 +17,7 @@
 namespace axle::accel {
 namespace {
 
-// Throws ValueError unless the model, which is divided already, has one slice for each rank.
+// Throws ValueError unless the model, which is already divided, has one slice for each rank.
 void check_slices(const nn::Module& model, int ranks) {
     std::int64_t slices = 1;  // some weights can have fewer slices than ranks
     for (const Tensor& parameter : model.parameters())
@@ -28,7 +28,8 @@ void check_slices(const nn::Module& model, int ranks) {
                              " slices, tp_size ", ranks));
 }
 
-// Gives all ranks the generator of rank 0, because they must drop the same elements.
+// Sets the generators of all ranks to the state of rank 0, because dropout must drop the same
+// elements on all ranks.
 void share_generator(dist::ProcessGroup& group) {
     const GeneratorState own = generator_state();
     const Tree state =
@@ -38,8 +39,8 @@ void share_generator(dist::ProcessGroup& group) {
                          static_cast<std::uint64_t>(state["offset"].integer())});
 }
 
-// Divides the experts of models if the options require it. The processes that divide them are
-// consecutive replicas.
+// Divides the experts of models if the options require it. Consecutive replicas divide the experts
+// of a mixture.
 void set_expert_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
     int size = 1;
     if (const auto& config = options.parallelism_config) size = config->ep_size;

@@ -1,5 +1,5 @@
-// Private to accel: how prepare() divides models among processes (tensor parallel training), from
-// the mesh of an Accelerator.
+// Private to accel: decides how prepare() divides models among processes (tensor parallel
+// training), based on the mesh of an Accelerator.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace axle::accel {
 
-// Returns the processes over which gradients are averaged: those that differ from this process only
-// in the dimensions of the mesh other than "tp" and "pp". Returns nullptr if these are all
-// processes. All processes must call this function.
+// Returns the processes over which gradients are averaged. They differ from this process only in
+// dimensions of the mesh other than "tp" and "pp". Returns nullptr if these are all processes. All
+// processes must call this function.
 std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh);
 
 // Sets the options of `preparation` that decide how models are divided, and over which processes

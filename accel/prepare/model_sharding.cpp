@@ -16,8 +16,8 @@ namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// The group that the parameters are sharded over, the group of processes with equal shards, and the
-// group of processes that together keep a copy of the parameters.
+// The groups of processes of a sharded model. Parameters are sharded over `shards`. The processes
+// of `replicas` have equal shards. Those of `secondary` together keep a copy of the parameters.
 struct Groups {
     Group shards, replicas = nullptr, secondary = nullptr;
 };
@@ -27,9 +27,10 @@ bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
 }
 
 // Returns the groups for sharding and replication. Parameters are sharded over the mesh's
-// dimensions dp_shard, cp and sp, if the mesh has any of them, or else, if it has tp, over
-// data_group_of(). Without these dimensions the strategies HYBRID_ shard within each machine, and
-// the other strategies shard over all processes. All processes must call this function.
+// dimensions dp_shard, cp and sp, if the mesh has any of them. Otherwise, if the mesh has tp, they
+// are sharded over data_group_of(). Without these dimensions the strategies HYBRID_ shard within
+// each machine, and the other strategies shard over all processes. All processes must call this
+// function.
 Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
                  const PartialState& processes) {
     const auto& all = processes.process_group();
@@ -102,9 +103,9 @@ Groups groups_of(const DeepSpeedGroups& sizes, const Group& all) {
     return groups;
 }
 
-// Sets functions of `preparation` that refer to the plugin, which must outlive them. They do not
-// copy it, because prepare() sets its "auto" values later, and select_deepspeed_plugin() can assign
-// another plugin to it.
+// Sets functions of `preparation` that refer to the plugin, which must outlive them. They refer to
+// it instead of copying it, because prepare() sets its "auto" values later, and
+// select_deepspeed_plugin() can replace it.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
     preparation.optimizers = [&plugin] {

@@ -11,7 +11,7 @@ namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Returns the group of a dimension, or null if the mesh does not have it.
+// Returns the group of a dimension, or nullptr if the mesh does not have the dimension.
 Group find_group(const dist::DeviceMesh* mesh, const char* name) {
     if (mesh == nullptr) return nullptr;
     for (const auto& dimension : mesh->dimensions())
@@ -82,7 +82,8 @@ void set_pipelines(PreparationOptions& preparation, const AcceleratorOptions& op
         dist::PipelineOptions divided =
             pipeline_options_of(plugin, static_cast<int>(pieces.size()));
         Group stages = find_group(mesh.get(), "pp");
-        // Replicas have different batches, or different parts of the sequences of a batch.
+        // Gradients are averaged over processes with different batches or different parts of a
+        // sequence.
         if (mesh != nullptr) divided.data_parallel = mesh->get_group("dp_cp");
         if (stages == nullptr) stages = dist::ProcessGroup::alone();
         return std::make_unique<PipelineModel>(model, std::move(pieces), std::move(stages),

@@ -11,8 +11,8 @@
 
 namespace axle::accel {
 
-// A prepared model and its pipeline. The pipeline averages gradients in every step, so set_sync()
-// has no effect on them.
+// A prepared model and its pipeline. The pipeline averages gradients in every step, independent of
+// set_sync().
 class PipelineModel : public dist::DistributedModel {
   public:
     PipelineModel(nn::Module& model, std::vector<nn::Piece> pieces,

@@ -50,7 +50,7 @@ void check_on_one_device(const nn::Module& model) {
         "processes; move it to one device first");
 }
 
-// Warns of parameters that were neither made trainable nor frozen, such as zeros({2}).
+// Logs a warning about parameters that were neither made trainable nor frozen, such as zeros({2}).
 void warn_of_untrained(const nn::Module& model) {
     std::string names;
     for (const auto& [name, tensor] : model.named_parameters())
@@ -122,7 +122,8 @@ void Preparation::forget(const optim::Scheduler& scheduler) {
     lose(&scheduler);
     ++revision_;
 }
-// A loader is not reported by check_complete(), because it has no state after its last loop.
+// Removes a loader. Does not record it as lost for check_complete(), because a loader has no state
+// after its last loop.
 void Preparation::forget(const data::DataLoader& loader) {
     if (prepared_again_ == &loader) return;
     std::erase(loaders_, &loader);
@@ -198,8 +199,8 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
-    // In deterministic mode, one process adds the gradients of micro-batches in the order of
-    // several processes. GPUs are excluded, because NCCL chooses the order there.
+    // In deterministic mode, one process adds the gradients of micro-batches in the same order as
+    // several processes do. GPUs are excluded, because NCCL chooses the order there.
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();
@@ -312,8 +313,8 @@ void Preparation::clip_gradients(optim::Optimizer& optimizer) const {
         optim::clip_grad_norm_(parameters, found->second);
 }
 
-// Sets the same rounding seed on all processes. Otherwise they would round with different random
-// numbers, and the replicas would differ.
+// Sets the same rounding seed on all processes. Otherwise the processes would round with different
+// random numbers, and the replicas would differ.
 void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
     if (!processes_.use_distributed()) return;
     for (const optim::GroupRef group : optimizer.param_groups()) {
@@ -371,7 +372,7 @@ void Preparation::clear() {
         loader->shard(std::nullopt);
         loader->set_hooks(nullptr);
     }
-    // Iterates in reverse, so that the seed from before the first preparation is set last. If
+    // Restores in reverse order, so that the seed from before the first preparation is set last. If
     // loaders share a generator, only the first of them has recorded its original seed.
     std::for_each(seeds_.rbegin(), seeds_.rend(),
                   [](const auto& before) { before.first->manual_seed(before.second); });

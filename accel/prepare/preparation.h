@@ -35,7 +35,7 @@ struct ModelSharding {
 
 struct PreparationOptions {
     bool device_placement = true;  // whether models are moved to the device
-    // The dtype in which prepared models run under autocast; nullopt: no autocast.
+    // The dtype in which prepared models run under autocast, or nullopt without autocast.
     std::optional<DType> autocast_dtype = {};
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
@@ -48,27 +48,27 @@ struct PreparationOptions {
     // Divides a model among processes (tensor parallel training), before it is moved. If empty, no
     // model is divided.
     std::function<void(nn::Module&)> division = {};
-    // The processes over which gradients are averaged; nullptr: all processes.
+    // The processes over which gradients are averaged, or nullptr for all processes.
     std::shared_ptr<dist::ProcessGroup> data_group = {};
     // Divides a model into the stages of a pipeline. If empty, there are no pipelines.
     std::function<std::unique_ptr<dist::DistributedModel>(nn::Module&)> pipeline = {};
     // The options of a prepared optimizer.
     struct OptimizerOptions {
-        // The norm to which step() clips gradients, as in DeepSpeed; nullopt: no clipping.
+        // The norm to which step() clips gradients, as in DeepSpeed, or nullopt for no clipping.
         std::optional<double> max_grad_norm = {};
         std::string state_folder = {};  // the folder of Optimizer::offload_states()
     };
     std::function<OptimizerOptions()> optimizers = {};  // if empty, the defaults apply
     PrepareDataLoaderOptions loading = {};
-    // The context of calls of prepared models; nullptr: none.
+    // The context of calls of prepared models, or nullptr.
     std::shared_ptr<ForwardContext> context = {};
     std::optional<Fp8Plan> fp8 = {};
 };
 
 // The prepared models, optimizers, schedulers and loaders, each in the order of preparation, and
-// the hooks attached to them. Refers to `processes`, `loop` and these objects. An object is removed
-// when it is destroyed or prepared by another Accelerator. Must not move, because scopes refer to
-// it. Used by one thread.
+// the hooks attached to them. Refers to `processes`, `loop` and the prepared objects. An object is
+// removed when it is destroyed or prepared by another Accelerator. Must not move, because scopes
+// refer to it. Used by one thread.
 class Preparation {
   public:
     Preparation(PreparationOptions options, const PartialState& processes,
@@ -78,8 +78,8 @@ class Preparation {
     Preparation(const Preparation&) = delete;
     Preparation& operator=(const Preparation&) = delete;
 
-    // Prepare an object and attach hooks to it. An object that is prepared already is not changed.
-    // A placeholder must already have its optimizer or schedule.
+    // Prepare an object and attach hooks to it. An object that is already prepared is not changed.
+    // The optimizer or schedule of a placeholder must exist.
     void prepare(const PrepareItem& item, bool evaluation_mode);
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);
@@ -89,14 +89,14 @@ class Preparation {
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
     // Remove an object that is destroyed or prepared by another Accelerator; only its address is
-    // used. Called by the hooks. check_complete() reports the removed models, optimizers and
-    // schedulers until another model, optimizer or scheduler is prepared.
+    // used. Called by the hooks. check_complete() reports removed models, optimizers and schedulers
+    // until another one is prepared.
     void forget(const nn::Module& model);
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
     // Called by the hooks before the first step of a prepared optimizer. Logs a warning on the main
-    // process if some parameters belong to no prepared model, so that their gradients are not
+    // process if some parameters belong to no prepared model, because their gradients are then not
     // averaged over processes. prepare() cannot check this, because models may be prepared after
     // their optimizers.
     void check_first_step(optim::Optimizer& optimizer);
@@ -112,16 +112,17 @@ class Preparation {
     const std::vector<optim::Optimizer*>& optimizers() const { return optimizers_; }
     const std::vector<optim::Scheduler*>& schedulers() const { return schedulers_; }
     const std::vector<data::DataLoader*>& loaders() const { return loaders_; }
-    // Returns one element per model of models(), nullptr if its gradients are not averaged.
+    // Returns one element per model of models(), or nullptr for a model whose gradients are not
+    // averaged.
     const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas() const {
         return replicas_;
     }
-    // Returns how often the lists of optimizers and schedulers have changed.
+    // Returns the number of changes of the lists of optimizers and schedulers.
     int revision() const { return revision_; }
     // Clips the gradients of an optimizer if its steps have a maximum norm. Called by the hooks.
     void clip_gradients(optim::Optimizer& optimizer) const;
 
-    // Returns the options of loaders that are prepared from now on.
+    // Returns the options for loaders that are prepared later.
     const PrepareDataLoaderOptions& loading() const { return options_.loading; }
     // Returns the number of processes over which gradients are averaged.
     int data_parallel_size() const {
@@ -133,8 +134,8 @@ class Preparation {
     // Returns the replicas of a prepared model, or nullptr if its gradients are not averaged.
     // Throws UsageError for a model that is not prepared.
     dist::DistributedModel* replicas_of(const nn::Module& model) const;
-    // Returns guards that suspend gradient averaging for the models, or for all models if none is
-    // given.
+    // Returns guards that suspend gradient averaging for the models, or for all models if the list
+    // is empty.
     NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;
     // Implements Accelerator::join_uneven_inputs().
     JoinScope join(const std::vector<nn::Module*>& models, std::optional<bool> even_batches);

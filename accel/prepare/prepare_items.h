@@ -1,4 +1,5 @@
-// Private to accel: the steps before the objects of one prepare() call are prepared.
+// Private to accel: creates the objects of placeholders before the objects of one prepare() call
+// are prepared.
 #pragma once
 
 #include <vector>
@@ -18,12 +19,12 @@ struct PlaceholderSizes {
 };
 
 // Fills the configuration of a resolved plugin from the objects (fill_deepspeed_config()), and
-// creates the optimizers and schedules of placeholders that have none yet. `deepspeed` and
-// `megatron` are null without these plugins. With split_batches, a batch of a loader is divided
-// among the processes. A Megatron-LM plugin creates the schedule of a placeholder without
+// creates the missing optimizers and schedules of placeholders. `deepspeed` and `megatron` are
+// nullptr without these plugins. With split_batches, a batch of a loader is divided among the
+// processes. A Megatron-LM plugin creates the schedule of a placeholder without
 // lr_scheduler_callable. Throws the errors of fill_deepspeed_config(), make_optimizer(),
-// make_scheduler() and make_megatron_schedule(), UsageError if nothing can create the object of a
-// placeholder, and ValueError if a DummyScheduler is not prepared together with exactly one
+// make_scheduler() and make_megatron_schedule(). Throws UsageError if nothing can create the object
+// of a placeholder, and ValueError if a DummyScheduler is not prepared together with exactly one
 // optimizer.
 void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
                          const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes);

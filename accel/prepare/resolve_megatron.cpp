@@ -39,8 +39,8 @@ dist::MicroBatchAverage average_of(const std::string& name) {
         str(kPlugin, ": average must be one of rows, equal, tokens: ", in_quotes(name)));
 }
 
-// Returns the number of pieces of each stage if the last stage has `last` layers, and the first and
-// the last stage have a piece more.
+// Returns the number of pieces of each stage if the last stage has `last` layers. The first and the
+// last stage have one piece more than layers.
 std::vector<int> sizes_before_last(int layers, int ranks, int last) {
     const int others = ranks - 1;
     if (others == 0 || layers <= last || (layers - last) % others != 0)
@@ -63,7 +63,8 @@ void refuse(bool given, const char* option, const char* what, const char* fix = 
     if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, fix);
 }
 
-// Reads the newer options from the environment, and sets the average that they imply.
+// Reads unset options that Accelerate has added recently from the environment, and sets `average`
+// to the value that calculate_per_token_loss implies.
 void resolve_newer_options(MegatronLMPlugin& plugin) {
     const auto read = [](auto& field, auto value) {
         if (!field && value) field = *value;
@@ -94,7 +95,7 @@ void resolve_newer_options(MegatronLMPlugin& plugin) {
     if (plugin.average.empty()) plugin.average = "rows";
 }
 
-// Throws NotImplementedError for options of Megatron-LM that Axle has no counterpart of.
+// Throws NotImplementedError for options of Megatron-LM that have no counterpart in Axle.
 void refuse_newer_options(const MegatronLMPlugin& plugin) {
     refuse(plugin.megatron_dataset_flag, "megatron_dataset_flag",
            "reading of datasets in Megatron-LM's format",
@@ -260,7 +261,7 @@ dist::PipelineOptions pipeline_options_of(const MegatronLMPlugin& plugin, int pi
                                   .stage_sizes = plugin.stage_sizes,
                                   .average = average_of(plugin.average)};
     options.shard_optimizer = *plugin.use_distributed_optimizer;
-    // "selective" computes the weights of attention again, which attention always does.
+    // No option is set for "selective", because attention always recomputes its weights.
     if (*plugin.recompute_activations && plugin.recompute_granularity == "full") {
         options.recompute = plugin.recompute_method == "block" ? dist::Recompute::first_pieces
                                                                : dist::Recompute::pieces;

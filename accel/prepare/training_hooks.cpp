@@ -55,7 +55,7 @@ void ActiveLoaderHooks::detached(const data::DataLoader& loader) noexcept {
     if (training_->owner() != nullptr) training_->owner()->forget(loader);
 }
 
-// A loader moves only between passes, when the accumulation does not need its address.
+// A loader moves only between passes; then the accumulation does not need its address.
 void ActiveLoaderHooks::moved(const data::DataLoader& from, data::DataLoader& to) noexcept {
     loop_->accumulation.forget(from);
     if (training_->owner() != nullptr) training_->owner()->replace(from, to);

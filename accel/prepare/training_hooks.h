@@ -15,9 +15,9 @@ namespace axle::accel {
 class Preparation;
 
 // Hooks of prepared models, optimizers and schedulers. They skip step() and zero_grad() between two
-// updates and after a train step that has updated, divide and unscale gradients before a step, and
-// advance schedules after an update. They also remove destroyed objects from the Preparation, and
-// replace the addresses of moved objects.
+// updates and after a train step that has updated the parameters. They divide and unscale gradients
+// before a step, and advance schedules after an update. They also remove destroyed objects from the
+// Preparation, and replace the addresses of moved objects.
 class TrainingHooks : public optim::OptimizerHooks,
                       public optim::SchedulerHooks,
                       public nn::ModuleObserver {
@@ -54,7 +54,7 @@ class TrainingHooks : public optim::OptimizerHooks,
     Preparation* owner_;  // nullptr after drop_owner()
 };
 
-// Hooks of prepared loaders, which make a loader the active loader while its loop runs.
+// Hooks of prepared loaders. They make a loader the active loader while its loop runs.
 class ActiveLoaderHooks : public PreparedLoaderHooks {
   public:
     ActiveLoaderHooks(std::shared_ptr<LoopState> loop, std::shared_ptr<TrainingHooks> training,

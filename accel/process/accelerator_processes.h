@@ -1,4 +1,4 @@
-// AcceleratorProcesses: the base class of Accelerator with ranks, barriers and collectives.
+// AcceleratorProcesses: the base class of Accelerator for ranks, barriers and collectives.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ class AcceleratorProcesses {
     T reduce(const T& value, std::string_view reduction = "sum", double scale = 1) const {
         return dist::reduce(*state_.process_group(), value, reduction, scale);
     }
-    // Pads dimension `dim` of each tensor to its largest size over all processes.
+    // Pads dimension `dim` of each tensor with pad_index to its largest size over all processes.
     template <class T = Tree>
     T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 0,
                            bool pad_first = false) const {
@@ -106,8 +106,8 @@ class AcceleratorProcesses {
     // Returns whether any process has set its flag, and clears the flags. All processes must call
     // this function.
     bool check_trigger();
-    // Returns the strongest request_checkpoint() of any process since the last call, and clears the
-    // requests. All processes must call this function, for example after each update.
+    // Returns the strongest request (request_checkpoint()) of any process since the last call, and
+    // clears the requests. All processes must call this function, for example after each update.
     CheckpointRequest checkpoint_request() const;
 
   protected:

@@ -8,7 +8,7 @@ namespace axle::accel {
 
 enum class CheckpointRequest : std::uint8_t { none, save, save_and_stop };
 
-// Requests a checkpoint from the training loop of this process, which calls
+// Requests a checkpoint from the training loop of this process. The loop calls
 // Accelerator::checkpoint_request() and acts on the result. If there are several requests, the
 // strongest one applies. Async-signal-safe and thread-safe.
 void request_checkpoint(CheckpointRequest request = CheckpointRequest::save) noexcept;

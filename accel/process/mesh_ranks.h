@@ -11,11 +11,12 @@ namespace axle::accel {
 class MeshRanks {
   public:
     // Returns the mesh of parallelism_config, megatron_lm_plugin or device_mesh. Returns nullptr
-    // without these options, and if a mesh of the first two would have one process.
+    // without these options, or if a mesh of parallelism_config or megatron_lm_plugin would have
+    // one process.
     const dist::DeviceMesh* torch_device_mesh() const { return mesh_.get(); }
-    // Return this process's coordinate along a dimension of the mesh ("tp", "pp", "cp", "sp",
-    // "dp_replicate", "dp_shard"), or 0 if the mesh does not have this dimension. Throw UsageError
-    // without parallelism_config, megatron_lm_plugin and device_mesh.
+    // Return this process's coordinate along one dimension of the mesh, or 0 if the mesh does not
+    // have the dimension. The dimensions are "tp", "pp", "cp", "sp", "dp_replicate" and "dp_shard".
+    // Throw UsageError without parallelism_config, megatron_lm_plugin and device_mesh.
     int tensor_parallel_rank() const { return mesh_rank("tensor_parallel_rank", "tp"); }
     int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
     int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }
@@ -28,7 +29,8 @@ class MeshRanks {
     bool should_read_data() const;
 
   protected:
-    // `is_configured` is true if the program has requested a mesh, even if it has no dimension.
+    // Sets the mesh. `is_configured` is true if the program has set an option for a mesh, even if
+    // the mesh has no dimension.
     void set_mesh(std::shared_ptr<const dist::DeviceMesh> mesh, bool is_configured) {
         mesh_ = std::move(mesh);
         is_configured_ = is_configured;

@@ -15,8 +15,8 @@
 namespace axle::accel {
 namespace {
 
-// The process group of the launcher. The reference is weak, because the states of the program own
-// the group.
+// The process group of the launcher. The reference is weak, because PartialState objects own the
+// group.
 struct Shared {
     std::mutex mutex;
     std::weak_ptr<dist::ProcessGroup> group;
@@ -58,7 +58,7 @@ Device chosen_device(bool cpu, int local_rank) {
     return without_gpu || !cuda::is_available() ? Device::cpu() : own_gpu(local_rank);
 }
 
-// Returns whether `cpu` or an environment variable selects the device.
+// Returns whether `cpu` or an environment variable selects the device explicitly.
 bool names_device(bool cpu) {
     return cpu || text_variable("ACCELERATE_TORCH_DEVICE") ||
            flag_variable("ACCELERATE_USE_CPU").value_or(false);

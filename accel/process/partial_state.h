@@ -34,7 +34,7 @@ enum class DistributedType : std::uint8_t {
 // Returns the name that Accelerate uses: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED" or
 // "MEGATRON_LM".
 const char* name_of(DistributedType type);
-// The plugin that shards or divides the models of an Accelerator. FSDP has two versions.
+// The plugin that shards or divides the models of an Accelerator, with the version of FSDP.
 enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed, megatron_lm };
 
 struct PartialStateOptions {
@@ -44,7 +44,7 @@ struct PartialStateOptions {
     // Options of the process group (InitProcessGroupKwargs), if the program does not have a group
     // yet.
     dist::ProcessGroupOptions init_process_group_kwargs = {};
-    // The group to use instead of all processes that the launcher has started.
+    // The group to use instead of the group of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
@@ -74,14 +74,14 @@ class [[nodiscard]] ProcessFirst {
 };
 
 // The process group of the program, with the rank and the device of this process. States without
-// the option process_group share one group, which the first of them creates and the last one
-// closes. Used by one thread.
+// the option process_group share one group: the first state creates it, and the last one closes it.
+// Used by one thread.
 class PartialState {
   public:
-    // Joins the program's group, and creates it if there is none, unless the option process_group
-    // is set. Throws the errors of dist::ProcessGroup::create(), DeviceError for an invalid
-    // ACCELERATE_TORCH_DEVICE, and ValueError for another value of ACCELERATE_USE_CPU,
-    // ACCELERATE_CPU_AFFINITY or ACCELERATE_DEBUG_MODE than a boolean.
+    // Joins the program's group, and creates it if necessary, unless the option process_group is
+    // set. Throws DeviceError for an invalid ACCELERATE_TORCH_DEVICE. Throws ValueError if
+    // ACCELERATE_USE_CPU, ACCELERATE_CPU_AFFINITY or ACCELERATE_DEBUG_MODE is not a boolean. Also
+    // throws the errors of dist::ProcessGroup::create().
     explicit PartialState(PartialStateOptions options = {});
     // Returns a state of the program's group, or nullopt if no state uses this group.
     static std::optional<PartialState> current();
@@ -159,10 +159,10 @@ class PartialState {
         if (is_local_main_process()) print_line(str(parts...));
     }
 
-    // Releases the group if there are several processes. process_index() and similar functions
-    // still work, but collectives throw UsageError. When all owners of the group in this process
-    // have released it, this process leaves the group, and collectives in which other processes
-    // wait for this process fail.
+    // Releases the group if there are several processes. Ranks such as process_index() stay
+    // available, but collectives throw UsageError. When all owners of the group in this process
+    // have released it, this process leaves the group. Collectives in which other processes wait
+    // for it then fail.
     void destroy_process_group();
 
   protected:
@@ -190,10 +190,10 @@ class PartialState {
 // The state of an Accelerator: a PartialState with a precision and a plugin.
 class AcceleratorState : public PartialState {
   public:
-    // All existing states of a thread have the same precision and the same device. If an existing
-    // state has another precision than `mixed_precision`, throws ValueError if `is_explicit`, or
-    // else uses the existing precision. If it has another device, throws ValueError if the options
-    // or the environment name the device, or else uses the existing device.
+    // All existing states of a thread have the same precision and device. If their precision
+    // differs from `mixed_precision`, throws ValueError if `is_explicit`; otherwise uses their
+    // precision. If their device differs, throws ValueError if the options or the environment
+    // select a device; otherwise uses their device.
     AcceleratorState(const PartialStateOptions& options, std::string mixed_precision,
                      bool is_explicit, ShardingPlugin plugin);
 
@@ -221,8 +221,8 @@ class AcceleratorState : public PartialState {
     ShardingPlugin plugin_;
 };
 
-// Print the distributed environment, the processes and the device, one property per line, and the
-// mixed precision of an AcceleratorState.
+// Print the distributed environment, the processes and the device, one property per line. For an
+// AcceleratorState, also print the mixed precision.
 std::ostream& operator<<(std::ostream& out, const PartialState& state);
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 

@@ -17,7 +17,8 @@ BackgroundSave::~BackgroundSave() {
 }
 
 void BackgroundSave::start(std::function<void()> save) {
-    // The thread inherits a mask that blocks all signals, so that handlers run on other threads.
+    // The thread inherits a mask that blocks all signals, so that signal handlers run on other
+    // threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

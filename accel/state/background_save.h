@@ -11,8 +11,8 @@ namespace axle::accel {
 class BackgroundSave {
   public:
     BackgroundSave() = default;
-    // Waits for the save. Reports an error by the error policy (core/system/log.h), without
-    // throwing.
+    // Waits for the save. Handles an error according to the error policy (core/system/log.h) and
+    // does not throw.
     ~BackgroundSave();
     BackgroundSave(const BackgroundSave&) = delete;
     BackgroundSave& operator=(const BackgroundSave&) = delete;

@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFamily = "axle checkpoint";
-// Manifests of format 1 have no run, identity or name.
+// Manifests of format 1 lack the run, the identity and the name.
 constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
-// The largest manifest, in bytes. Each file takes about 100 bytes of it, and the checksums of
-// blocks at most 8 MiB together.
+// The maximum size of a manifest in bytes. Each file takes about 100 bytes, and the checksums of
+// all blocks at most 8 MiB.
 constexpr std::int64_t kLongestManifest = std::int64_t{16} << 20;
-// Prefixes of the names of directories with a checkpoint that is being written or removed. 16
-// hexadecimal digits follow the prefix.
+// Prefixes of directories that contain a checkpoint which is being written or removed. The prefix
+// is followed by kDigits hexadecimal digits.
 constexpr std::array<std::string_view, 2> kTemporary = {".axle-save-", ".axle-trash-"};
 constexpr std::size_t kDigits = 16;
 
@@ -64,7 +64,7 @@ Tree read_manifest(const std::string& path) {
     try {
         const std::string text = InputFile(path, kManifest).read(kLongestManifest);
         Tree manifest = from_json(text);
-        // The CRC-32 covers the values, but not the last bytes of the file.
+        // The CRC-32 does not cover the last bytes of the file, so they are checked here.
         if (!text.ends_with("}\n")) throw_changed(file);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
@@ -97,8 +97,8 @@ CheckpointLabel label_of(const std::string& path, const Tree& manifest) {
     }
 }
 
-// Removes a path. Reports a failure without throwing: the caller is a destructor, or the new
-// checkpoint is complete already.
+// Removes a path. Reports a failure without throwing, because the caller is a destructor, or the
+// new checkpoint is already complete.
 void try_to_remove(const std::string& path) {
     try {
         remove_all(path);
@@ -122,8 +122,8 @@ void remove_temporaries_of_the_dead(const std::string& folder) {
     }
 }
 
-// The key of a reference to a tensor. JSON can't contain tensors, so each is replaced by {"tensor":
-// name}.
+// The key of a reference to a tensor. JSON can't contain tensors, so each tensor is replaced by
+// {"tensor": name}.
 constexpr const char* kReference = "tensor";
 
 Tree extract(const Tree& tree, const std::string& name, NamedTensors& tensors) {
@@ -174,8 +174,8 @@ bool stays_below(const std::string& name) {
 
 }  // namespace
 
-// Returns whether a path is a checkpoint. Checks the contents, because other programs write files
-// named manifest.json too.
+// Returns whether a path is a checkpoint. Checks the contents, because other programs also write
+// files named manifest.json.
 bool is_checkpoint(const std::string& path) {
     if (kind_of(child(path, kManifest)) != FileKind::file) return false;
     const InputFile file(path, kManifest);
@@ -207,8 +207,8 @@ void remove_checkpoint(const std::string& path) {
         std::any_of(found.folders.begin(), found.folders.end(),
                     [&](const std::string& name) { return !folders.contains(name); });
     if (!has_others) {
-        // The checkpoint is renamed before it is removed, and the new name is synced, so that a
-        // power failure does not leave a partial checkpoint with this name.
+        // The checkpoint is renamed before it is removed, and the rename is synced. Otherwise a
+        // power failure could leave a partial checkpoint with the original name.
         const std::string trash = random_path(folder_of(path), kTemporary[1]);
         rename_path(path, trash);
         sync_folder(folder_of(path));
@@ -232,8 +232,8 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
     const std::string parent = folder_of(path_);
     create_directories(parent, durability_);
     remove_temporaries_of_the_dead(parent);
-    // Before the new directory is locked, another process may take it for the directory of a writer
-    // that has ended, and remove it.
+    // Another process may remove the new directory before it is locked, because it looks like the
+    // directory of a writer that has ended. In that case a new directory is created.
     static constexpr int kAttempts = 100;
     for (int attempt = 0; !lock_; ++attempt) {
         if (attempt == kAttempts) fail(parent, "can't lock a temporary folder");

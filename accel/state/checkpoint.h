@@ -2,8 +2,8 @@
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
 // syncs all files to disk (unless Durability::none is given) and renames the directory. The
-// manifest lists each file with its size and CRC-32, and has a CRC-32 of its own. For large files,
-// it also has the CRC-32 of each block (accel/state/file_checksums.h). If anything fails before the
+// manifest lists each file with its size and CRC-32, and has its own CRC-32. For large files, it
+// also has the CRC-32 of each block (accel/state/file_checksums.h). If anything fails before the
 // rename, the earlier checkpoint is not changed. The order of operations and the manifest are
 // described in docs/checkpoints.md.
 #pragma once
@@ -27,14 +27,14 @@ class PathLock;
 
 namespace axle::accel {
 
-// The data of a manifest, without the list of files.
+// The data of a manifest, except the list of files.
 struct CheckpointLabel {
     std::int64_t iteration = 0;         // orders the checkpoints of a folder
     std::string run = {};               // the id of the run; "" if unknown
     std::optional<double> metric = {};  // SaveStateOptions::metric
     Tree identity = Tree::map();        // the identity of the run (ProjectConfiguration::identity)
-    // The directory's name when it was written; "" if a version without this field wrote it. A copy
-    // with another name is not counted among the checkpoints of a folder.
+    // The directory's name when it was written, or "" if the manifest has no such field (format 1).
+    // A copy with another name is not counted among the checkpoints of a folder.
     std::string name = {};
 };
 
@@ -73,9 +73,9 @@ class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
     // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
-    // name, only the size of this file is verified now, and check() verifies its contents, unless
-    // it is a large file without checksums of blocks. Ignores files whose names do not start with
-    // `prefix`.
+    // name, only the size of this file is verified now, and check() verifies its contents. A large
+    // file without checksums of blocks is always verified now. Ignores files whose names do not
+    // start with `prefix`.
     explicit CheckpointReader(std::string path,
                               const std::function<bool(const std::string&)>& is_checked_on_use = {},
                               std::string_view prefix = "");
@@ -88,7 +88,7 @@ class CheckpointReader {
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
     // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
-    // if there is none.
+    // if the checkpoint has no such tree.
     Tree read(const std::string& stem) const;
     // Verifies the bytes [begin, end) of a file. Reads the blocks that contain them, each at most
     // once in the life of the reader. Does nothing for a file that the constructor has verified.
@@ -102,8 +102,8 @@ class CheckpointReader {
     mutable std::map<std::string, FileBlocks> unchecked_;
 };
 
-// Returns whether a directory has Axle's manifest, valid or damaged. Throws FileError if a file
-// that may be the manifest can't be read.
+// Returns whether a directory has Axle's manifest, valid or damaged. Throws FileError if
+// manifest.json exists but can't be read.
 bool is_checkpoint(const std::string& path);
 // Returns the label of a checkpoint, without verifying its files. Throws FileError if the manifest
 // is missing or damaged.

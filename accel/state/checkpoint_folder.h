@@ -14,7 +14,7 @@ namespace axle::accel {
 std::optional<std::int64_t> checkpoint_number(const std::string& path);
 
 // The checkpoints in a folder, but not in its subfolders. Symbolic links, temporary directories of
-// writers, directories without Axle's manifest, and copies or renamed checkpoints (whose manifest
+// writers, directories without Axle's manifest, and copied or renamed checkpoints (their manifest
 // has another name) are not counted.
 struct CheckpointList {
     struct Entry {
@@ -32,15 +32,16 @@ struct CheckpointList {
     std::vector<Entry> entries;    // checkpoints with a valid manifest, sorted by iteration
     std::vector<Damaged> damaged;  // checkpoints whose manifest is damaged or can't be read
 
-    // Returns a damaged checkpoint that may be newer than the iteration, or null.
+    // Returns a damaged checkpoint that may be newer than the iteration, or nullptr.
     const Damaged* newer_damaged(std::int64_t iteration) const;
 };
 // Returns the checkpoints in a folder, or an empty list if the folder does not exist. Throws
 // FileError if the folder can't be read.
 CheckpointList list_checkpoints(const std::string& folder);
 
-// Returns one more than the highest number in the names of checkpoints, damaged or not, or 0 if
-// there is none. save_state() gives this number to the next checkpoint with an automatic name.
+// Returns one more than the highest number in the names of checkpoints, damaged or not, or 0
+// without checkpoints. save_state() gives this number to the next checkpoint with an automatic
+// name.
 std::int64_t next_iteration(const CheckpointList& list);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
@@ -59,10 +60,10 @@ std::vector<std::string> best_checkpoints(const std::string& folder, std::size_t
                                           const std::optional<std::string>& run = {});
 
 // Removes the oldest checkpoints of a run (nullopt: of all runs) in a folder until `keep` of them
-// remain. The checkpoints in `kept` are not counted and not removed; if `kept` is empty, one
-// checkpoint always remains. Checkpoints of other runs, checkpoints with a damaged manifest, and
-// all files that no manifest of the run lists stay. Failures are reported by the error policy
-// (core/system/log.h).
+// remain. The checkpoints in `kept` are not counted and not removed. If `kept` is empty, at least
+// one checkpoint remains. Does not remove checkpoints of other runs, checkpoints with a damaged
+// manifest, or files that no manifest of the run lists. Handles failures according to the error
+// policy (core/system/log.h).
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::optional<std::string>& run = {},
                         const std::vector<std::string>& kept = {});

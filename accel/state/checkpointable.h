@@ -10,9 +10,9 @@
 
 namespace axle::accel {
 
-// An object with state that checkpoints save and load. All processes call each method together, so
-// the methods may call collectives. The checkpoint contains the result of state_dict() on the
-// process that writes the checkpoint.
+// An object with state that checkpoints save and load. All processes call each method at the same
+// time, so the methods may call collectives. The checkpoint contains the result of state_dict() on
+// the process that writes the checkpoint.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;
@@ -27,7 +27,7 @@ concept Stateful = requires(T& object, const Tree& state) {
     object.load_state_dict(state);
 };
 
-// An adapter that makes a Stateful object a Checkpointable. Refers to the object.
+// An adapter from a Stateful object to Checkpointable. Does not own the object.
 template <Stateful T>
 class StatefulObject : public Checkpointable {
   public:
@@ -45,7 +45,8 @@ concept Registrable =
     std::derived_from<T, Checkpointable> || std::derived_from<T, nn::Module> || Stateful<T>;
 
 // Return a Checkpointable that refers to the object. A module's state is its saved_state(). The
-// states of modules and optimizers have whole tensors, even if several processes divide them.
+// states of modules and optimizers have whole tensors, even if several processes divide the
+// tensors.
 std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module);
 std::shared_ptr<Checkpointable> as_checkpointable(optim::Optimizer& optimizer);
 template <Registrable T>
@@ -53,7 +54,7 @@ template <Registrable T>
              !(std::derived_from<T, nn::Module> || std::derived_from<T, optim::Optimizer>))
 std::shared_ptr<Checkpointable> as_checkpointable(T& object) {
     if constexpr (std::derived_from<T, Checkpointable>)
-        // Does not own the object.
+        // An aliasing pointer that does not own the object.
         return std::shared_ptr<Checkpointable>(std::shared_ptr<void>(), &object);
     else
         return std::make_shared<StatefulObject<T>>(object);

@@ -25,7 +25,7 @@ class OptimizerEntries {
   public:
     explicit OptimizerEntries(const std::string& folder) : folder_(folder) {}
 
-    // Adds an entry. The first key of the path names the whole optimizer.
+    // Adds an entry. The first key of the path is the name of the optimizer's state.
     void add(const Path& path, Tree value) {
         if (path.size() == 4 && path[1] == "state")
             states_.try_emplace(path[2], Tree::map()).first->second.set(path[3], std::move(value));
@@ -38,7 +38,7 @@ class OptimizerEntries {
         else
             fail(str("an entry must be in 'state' or in 'param_groups': ", text_of(path)));
     }
-    // Returns the state with numbers in place of the parameters' names.
+    // Returns the state with numbers instead of the parameters' names.
     Tree state() const {
         Tree states = Tree::map(), groups = Tree::list();
         for (const auto& [name, state] : states_) states.set(name, state);

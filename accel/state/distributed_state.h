@@ -1,6 +1,6 @@
-// Private to accel: reads the states of models and optimizers that Accelerate writes with FSDP: for
-// SHARDED_STATE_DICT, distributed checkpoints (core/files/distributed_checkpoint.h); for
-// FULL_STATE_DICT, files with complete states.
+// Private to accel: reads the states of models and optimizers that Accelerate writes with FSDP.
+// SHARDED_STATE_DICT writes distributed checkpoints (core/files/distributed_checkpoint.h), and
+// FULL_STATE_DICT writes files with complete states.
 #pragma once
 
 #include <string>
@@ -16,14 +16,15 @@ namespace axle::accel {
 nn::StateDict read_distributed_weights(const std::string& folder);
 
 // Returns the optimizer state in a checkpoint of {"optimizer": {"state": ..., "param_groups":
-// ...}}, in the form of Optimizer::load_state_dict(). The checkpoint has the model's names for
-// parameters, and the result has numbers in the order of the groups. Throws FileError if the folder
+// ...}}, in the form of Optimizer::load_state_dict(). The checkpoint identifies parameters by name;
+// the result identifies them by numbers in the order of the groups. Throws FileError if the folder
 // is not a valid checkpoint, or if it has other contents.
 Tree read_distributed_optimizer(const std::string& folder);
 
-// Returns the state of an optimizer in the form of Optimizer::load_state_dict(). FSDP saves names
-// of parameters, which are replaced by numbers in the order of the groups. A state with numbers is
-// returned unchanged. Throws FileError with `path` if it is not the state of an optimizer.
+// Returns the state of an optimizer in the form of Optimizer::load_state_dict(). FSDP identifies
+// parameters by name; the names are replaced by numbers in the order of the groups. A state with
+// numbers is returned unchanged. Throws FileError with `path` if `saved` is not the state of an
+// optimizer.
 Tree with_parameter_numbers(const std::string& path, const Tree& saved);
 
 }  // namespace axle::accel

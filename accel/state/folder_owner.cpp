@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongestOwner = 256;  // bytes
+constexpr std::size_t kLongestOwner = 256;  // the maximum size of a lock file in bytes
 
 // Returns an absolute path that does not end with a slash or a dot.
 std::string without_slash(const std::string& folder) {

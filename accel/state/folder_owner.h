@@ -1,4 +1,4 @@
-// Private to Axle: the right to write checkpoints in a folder, and the ids of runs.
+// Private to Axle: exclusive ownership of a folder of checkpoints, and the ids of runs.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ std::string new_run_id();
 // followed.
 void check_no_link(const std::string& folder);
 
-// The right to write checkpoints in a folder. Only one process at a time has this right. It ends
-// when the object is destroyed or the process ends.
+// The exclusive right to write checkpoints in a folder. It ends when the object is destroyed or the
+// process exits.
 class FolderOwner {
   public:
     // Returns the owner of a folder. Creates the folder if it is missing. Takes the lock of a file
     // next to the folder: "a/.checkpoints.lock" for "a/checkpoints". Calls for the same folder in
-    // one process share the owner. Throws FileError, which names the process and the host, if
-    // another process owns the folder, and if the folder is a symbolic link.
+    // one process share the owner. Throws FileError if the folder is a symbolic link, or if another
+    // process owns it; the message names the process and its host.
     static std::shared_ptr<const FolderOwner> claim(const std::string& folder);
 
     explicit FolderOwner(PathLock lock) : lock_(std::move(lock)) {}

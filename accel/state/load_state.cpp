@@ -17,9 +17,9 @@
 namespace axle::accel {
 namespace {
 
-// Returns the rank whose own state the process `rank` reads: the first one of its tensor parallel
-// group, whose members must draw the same random numbers and have the same gradients of parameters
-// that are not divided.
+// Returns the rank whose own state the process `rank` reads: the first rank of its tensor parallel
+// group. All ranks of such a group must draw the same random numbers, and have the same gradients
+// of parameters that are not divided.
 int rank_of_state(const Preparation& prepared, int rank) {
     const auto& mesh = prepared.loading().device_mesh;
     if (mesh == nullptr) return rank;
@@ -54,8 +54,7 @@ bool has_divided_layers(const Preparation& prepared) {
 }
 
 // Returns the gradients that process `rank` had accumulated, or the mean over the processes that
-// saved. If all processes load this mean, the average over processes that the update uses stays the
-// same.
+// saved. If all processes load this mean, the average of gradients over processes stays the same.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, bool mean_of_all) {
     const auto of_rank = [&](std::size_t r) {
@@ -75,8 +74,8 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Calls `load`. Converts its errors to FileError with the path of the file, except FileError,
-// OutOfMemory and CudaError.
+// Calls `load`. Converts its errors, except FileError, OutOfMemory and CudaError, to FileError with
+// the path of the file.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {
@@ -105,7 +104,7 @@ std::vector<Tree> read_each(const StateFolder& folder, const char* stem, std::si
     return states;
 }
 
-// Returns the states of the registered objects. Throws FileError if one is missing.
+// Returns the states of the registered objects. Throws FileError if a state is missing.
 std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool warns) {
     static constexpr const char* kStem = "custom_checkpoint_";
     std::vector<Tree> states;
@@ -195,8 +194,8 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
     return paths;
 }
 
-// If options.check_identity is true, throws ValueError if the identity of the run differs from the
-// identity in the checkpoint, except in the fields that options.changed_identity names.
+// Does nothing unless options.check_identity is true. Throws ValueError if the identity of the run
+// differs from the identity in the checkpoint. Fields named in options.changed_identity may differ.
 void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
     const CheckpointLabel* const label = state.folder->label();
     if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;
@@ -244,8 +243,8 @@ void StateFiles::read_own(LoadedState& state) const {
                 "between two updates are not restored");
         return;
     }
-    // With tensor parallel groups, the mean is used too, because the groups may have had other
-    // ranks when the checkpoint was saved.
+    // Tensor parallel groups also load the mean, because the groups may have had other ranks when
+    // the checkpoint was saved.
     const bool mean_of_all =
         folder.count("random_states_") != static_cast<std::size_t>(num_processes) ||
         has_divided_layers(prepared_);
@@ -264,8 +263,8 @@ void StateFiles::read_own(LoadedState& state) const {
         state.generator = {unsigned_from(random, "seed"), unsigned_from(random, "offset")};
         state.step = random["step"].integer();
         state.sync_gradients = random["sync_gradients"].boolean();
-        // After an update, the next update has num_steps micro-batches, even if updates had more or
-        // fewer when the checkpoint was saved.
+        // If the checkpoint was saved after an update, the next update has num_steps micro-batches,
+        // even if updates of the saved run had more or fewer.
         if (state.sync_gradients) state.step -= state.step % num_steps;
         const Tree* const window = random.find("window");
         state.window = window != nullptr ? window->integer() : state.step % num_steps;
@@ -281,7 +280,7 @@ void StateFiles::read_own(LoadedState& state) const {
             state.divisions.push_back(of["weights"]);
 }
 
-// Reads a checkpoint on all processes. No object is changed, except by the hooks of the program.
+// Reads a checkpoint on all processes. Changes no objects; only the hooks of the program can.
 StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
     LoadedState state;
     together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });

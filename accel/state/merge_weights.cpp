@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tensors of a checkpoint folder, which are read one at a time.
+// The tensors of a checkpoint folder. They are read one at a time.
 struct Source {
     nn::StateDict weights;  // meta tensors
     TensorReader read;
@@ -108,8 +108,8 @@ FileError missing_checkpoint(const std::string& folder) {
     return FileError(found.empty() ? text : text + "; pass " + found);
 }
 
-// Opens a folder that Axle has written. If the folder is in a checkpoint, verifies what is read
-// with the checksums of the checkpoint's manifest.
+// Opens a folder that Axle has written. If the folder is in a checkpoint, verifies all data that is
+// read against the checksums in the checkpoint's manifest.
 std::shared_ptr<const ShardedFolder> open_sharded(const std::string& folder) {
     const fs::path path = fs::canonical(folder);
     const std::string parent = path.parent_path().string();
@@ -135,8 +135,8 @@ Source open_source(const std::string& folder) {
     throw missing_checkpoint(folder);
 }
 
-// Removes the files of a checkpoint, the index first, because a folder without an index is not a
-// checkpoint.
+// Removes the files of a checkpoint. Removes the index first, because a folder without an index is
+// not a checkpoint.
 void remove_checkpoint(const std::string& folder, const std::vector<std::string>& files) {
     const std::string path = fs::canonical(folder).string();
     for (const std::string& name : files) remove_file(path, name);

@@ -1,5 +1,5 @@
-// merge_fsdp_weights(): turns a checkpoint whose tensors were written in parts into weight files.
-// `axle merge-weights` calls it.
+// merge_fsdp_weights(): converts a checkpoint with tensors in parts to weight files. `axle
+// merge-weights` calls it.
 #pragma once
 
 #include <string>
@@ -15,20 +15,20 @@ namespace axle::accel {
 // `checkpoint_dir` is the folder pytorch_model_fsdp_0 in the directory of save_state(). It contains
 // a distributed checkpoint that Accelerate has written (core/files/distributed_checkpoint.h), or
 // the parts that Axle has written for SHARDED_STATE_DICT (core/files/sharded_folder.h). Axle's
-// parts are verified with the checksums of the manifest in the folder above, if it exists. The
+// parts are verified with the checksums of the manifest in the parent folder, if it exists. The
 // tensors get the model's names, without the key "model" of PyTorch's FSDP checkpoints. Values that
 // are not tensors are left out with a warning.
 //
 // `checkpoint_dir` may also be a checkpoint of DeepSpeed (dist/sharding/deepspeed_checkpoint.h),
-// such as the folder pytorch_model that Accelerate writes with DeepSpeed, or the folder above it,
-// whose file "latest" names the checkpoint. Trained weights are then f32, as in zero_to_fp32.py of
-// DeepSpeed. Weights whose elements are in no file are left out with a warning.
+// such as the folder pytorch_model that Accelerate writes with DeepSpeed. It may also be the parent
+// folder, whose file "latest" contains the name of the checkpoint. Trained weights are then f32, as
+// in zero_to_fp32.py of DeepSpeed. Weights that no file contains are left out with a warning.
 //
-// With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk,
-// and the folder if it is then empty. Other files in it are kept.
+// With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk.
+// Also removes the folder, unless it contains other files.
 //
-// The main process of the program's PartialState writes, and the other processes wait for it;
-// without a PartialState, this process writes. Throws FileError if the checkpoint is missing or
+// The main process of the program's PartialState writes, and the other processes wait for it.
+// Without a PartialState, this process writes. Throws FileError if the checkpoint is missing or
 // invalid, or if a file cannot be written; the weight files are then unchanged. safe_serialization
 // = false throws UsageError, because Axle does not write pickles.
 void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& output_path,

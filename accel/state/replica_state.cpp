@@ -1,4 +1,4 @@
-// Implements the part of StateFiles for the replicas of models on several processes.
+// Implements the functions of StateFiles that save and load the replicas of models.
 #include <algorithm>
 
 #include "accel/state/state_files.h"
@@ -17,8 +17,8 @@ bool is_in_local_sgd(const Tree& replicas) {
 }  // namespace
 
 // Returns {"models": the states of the replicas of each model}, or null if there is no state. With
-// LocalSGD, the optimizers' states also differ between processes, and processes other than the main
-// process add them as "optimizers".
+// LocalSGD, the optimizers' states also differ between processes. Processes other than the main
+// process then add their own states as "optimizers".
 Tree StateFiles::replica_state() const {
     Tree models = Tree::list();
     bool has_state = false, is_local = false;

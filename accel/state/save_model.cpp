@@ -207,9 +207,8 @@ bool saves_here(bool save_on_each_node) {
 
 enum class FileFormat : std::uint8_t { json, safetensors, torch };
 
-// Returns the format of a file by its suffix. For other suffixes, which save() accepts too, returns
-// the format by the first bytes: a safetensors file starts with the length of its header in 8
-// bytes.
+// Returns the format of a file by its suffix. For other suffixes, returns the format by the first
+// bytes: a safetensors file starts with the length of its header in 8 bytes.
 FileFormat format_of(const std::string& path) {
     if (path.ends_with(".json")) return FileFormat::json;
     if (path.ends_with(".safetensors")) return FileFormat::safetensors;

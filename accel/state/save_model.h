@@ -1,6 +1,5 @@
-// Saves and loads tensors, and loads models, with the functions save, load and
-// load_checkpoint_in_model of Accelerate. Reads files of any Hugging Face library and of PyTorch.
-// Accelerator::save_model() saves models.
+// The functions save, load and load_checkpoint_in_model of Accelerate. They read files of PyTorch
+// and of all Hugging Face libraries. Accelerator::save_model() saves models.
 #pragma once
 
 #include <map>
@@ -22,12 +21,12 @@ struct SaveModelOptions {
     bool save_on_each_node = false;
 };
 
-// The options of load_checkpoint_in_model(), in the order of Accelerate's arguments. Options that
-// are not implemented throw UsageError if they are set.
+// The options of load_checkpoint_in_model(), in the order of Accelerate's arguments. The function
+// throws UsageError if an option is set that is not implemented.
 struct LoadCheckpointOptions {
-    // The device of the whole model, as {{"", "cuda:0"}}: the weights are loaded, and then the
-    // model is moved. The default is the device of the model. Names of modules, "disk" and "meta"
-    // throw UsageError, because weights on several devices are not implemented.
+    // The device of the whole model, as {{"", "cuda:0"}}: the model is moved to it after the
+    // weights are loaded. The default is the device of the model. Names of modules, "disk" and
+    // "meta" throw UsageError, because weights on several devices are not implemented.
     std::map<std::string, std::string> device_map = {};
     std::string offload_folder = {};  // not implemented
     // The dtype to which floating-point weights are converted; the default is the dtype of the
@@ -37,7 +36,7 @@ struct LoadCheckpointOptions {
     bool offload_buffers = false;                        // not implemented
     std::vector<std::string> keep_in_fp32_modules = {};  // not implemented
     bool offload_8bit_bnb = false;                       // not implemented
-    // Whether missing and unexpected names are errors.
+    // Whether names that only the checkpoint or only the model has are errors.
     bool strict = false;
     bool full_state_dict = true;        // false is not implemented
     bool broadcast_from_rank0 = false;  // not implemented
@@ -47,14 +46,16 @@ struct LoadCheckpointOptions {
 // .index.json that lists shards, or a folder. In a folder, loads pytorch_model.bin, else
 // model.safetensors, else the shards of its only index; throws ValueError if there are several
 // indices. Returns the names that only the checkpoint or only the model has. Logs warnings with the
-// number of these names and the first few. Throws FileError before any weight changes if shapes
-// differ, if a file is damaged, if no weight of the model has a name in the checkpoint, or, with
-// `strict`, if names differ. A model on the meta device is placed on the CPU. For an invalid or
-// missing device in `device_map`, throws ValueError or DeviceError before any weight changes.
+// number of these names and the first few.
+//
+// Throws FileError if shapes differ, if a file is damaged, if no weight of the model has a name in
+// the checkpoint, or, with `strict`, if names differ. Throws ValueError or DeviceError for an
+// invalid or missing device in `device_map`. All these errors are thrown before any weight changes.
+// A model on the meta device is placed on the CPU.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
-// Returns the tensors without duplicates: if several names have tensors with the same memory,
+// Returns the tensors without duplicates. If several names have tensors with the same memory,
 // dtype, shape and strides, only the first name is kept. Logs a warning with the removed names.
 // Throws UsageError if a tensor is undefined.
 nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
@@ -69,7 +70,7 @@ bool is_saving_process(const PartialState& state, bool save_on_each_node);
 // for a value that contains tensors, but is not a map of tensors.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
-// Write the same files as save(), but on the calling process.
+// Write the same files as save(), but on any process that calls them.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
 // Reads a file that save() or torch.save has written. A suffix other than .safetensors and .json,

@@ -59,7 +59,8 @@ class OptimizerState : public Checkpointable {
 };
 
 // Throws ValueError unless each process passes the same path as the process that writes its
-// checkpoint: the main process, or with save_on_each_node the first process of its machine.
+// checkpoint. The writing process is the main process or, with save_on_each_node, the first process
+// of the machine.
 void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_node) {
     const auto normal = [](const std::string& path) {  // ends with a slash
         return (fs::path(path) / "").lexically_normal();
@@ -67,7 +68,7 @@ void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_
     for (std::size_t rank = 0; rank < processes.size(); ++rank) {
         const auto local_rank = static_cast<std::size_t>(processes[rank]["local_rank"].integer());
         const std::size_t writer = save_on_each_node ? rank - local_rank : 0;
-        if (writer > rank) continue;  // save() reports ranks that are not consecutive
+        if (writer > rank) continue;  // save() throws an error if ranks are not consecutive
         const std::string& expected = processes[writer]["path"].string();
         const std::string& given = processes[rank]["path"].string();
         if (normal(given) != normal(expected))
@@ -77,7 +78,7 @@ void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_
     }
 }
 
-// Removes old checkpoints of a run from the folder of the checkpoint that was just saved.
+// Removes the oldest checkpoints of a run from the folder of `saved`, the newest checkpoint.
 void rotate(const ProjectConfiguration& project, const std::string& run, const std::string& saved) {
     if (!project.automatic_checkpoint_naming || !project.total_limit) return;
     AXLE_FAILPOINT("save: before the rotation");
@@ -118,8 +119,8 @@ void StateFiles::set_iteration(std::int64_t iteration) {
 
 // Returns the part of the state that belongs to this process only.
 Tree StateFiles::own_state() const {
-    // Seeds are stored as text, because they have 64 unsigned bits, and a Tree stores integers as
-    // int64.
+    // Seeds are stored as text, because they are unsigned 64-bit numbers, and a Tree stores
+    // integers as int64.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();
@@ -148,8 +149,8 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-// Returns what this process writes to the checkpoint: the parts in `states` and, if `writes` is
-// true, also everything that is not saved in parts.
+// Returns the data that this process writes to the checkpoint: the parts in `states` and, if
+// `writes` is true, everything that is not saved in parts.
 StateContents StateFiles::contents(GatheredStates states, bool writes,
                                    std::optional<double> metric) const {
     StateContents all;
@@ -190,7 +191,7 @@ StateContents StateFiles::contents(GatheredStates states, bool writes,
 }
 
 // Returns the directory of the next checkpoint. All processes use the iteration and the run of the
-// main process and, without save_on_each_node, its path.
+// main process. Without save_on_each_node, they also use its path.
 std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {
@@ -234,8 +235,8 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
         together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-// Copies the contents to host memory, and writes them on a background thread. Only the writing
-// process has a writer.
+// Copies the contents to host memory, and writes them on a background thread. `writer` is nullptr
+// on processes that do not write.
 void StateFiles::save_in_background(StateContents contents,
                                     std::unique_ptr<CheckpointWriter> writer,
                                     const std::string& path, const std::string& directory) {
@@ -294,7 +295,7 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     Tree own;
     together("save_state", [&] { own = own_state(); });
     states.own = each_node ? group.all_gather_object(own) : group.gather_object(own);
-    // All processes use the same order, because state_dict() may call collectives.
+    // All processes call state_dict() in the same order, because it may call collectives.
     for (const Registered& object : custom_)
         together("save_state", [&] { states.custom.push_back(object.state->state_dict()); });
 

@@ -1,4 +1,4 @@
-// Implements the part of StateFiles for sharded models and their optimizers.
+// Implements the functions of StateFiles for sharded models and their optimizers.
 #include <algorithm>
 
 #include "accel/prepare/pipeline_model.h"
@@ -22,8 +22,8 @@ bool is_sharded(optim::Optimizer& optimizer) {
 
 }  // namespace
 
-// Gathers the states of models and optimizers on the writing processes. If `in_parts`, adds this
-// process's parts of sharded models and their optimizers instead, and does not gather them.
+// Gathers the states of models and optimizers on the writing processes. If `in_parts` is true,
+// sharded models and their optimizers are not gathered; adds this process's parts of them instead.
 void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();

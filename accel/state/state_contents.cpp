@@ -78,7 +78,7 @@ void StateContents::write_parts(const std::string& directory, dist::ProcessGroup
             if (group.rank() == 0) create_directories(path);
             return {};
         });
-        // The checkpoint's commit writes the files to the disk.
+        // Files need no sync here, because the checkpoint's commit() syncs them.
         dist::save_sharded(path, state, group, Durability::none);
     }
 }

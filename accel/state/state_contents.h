@@ -13,8 +13,8 @@
 
 namespace axle::accel {
 
-// Memory into which the tensors of a checkpoint are copied. It is kept for the next checkpoint,
-// because new memory is slow on first use.
+// Memory into which the tensors of a checkpoint are copied. It is reused for the next checkpoint,
+// because the first use of new memory is slow.
 class Staging {
   public:
     // Makes `bytes` bytes available. If `pinned` is true, the memory is page-locked, which makes
@@ -47,8 +47,8 @@ struct StateContents {
     // Writes `parts` into the folder of an incomplete checkpoint. All processes of the group must
     // call this function. An error on one process is thrown on all processes.
     void write_parts(const std::string& directory, dist::ProcessGroup& group) const;
-    // Writes the other files and completes the checkpoint. Throws FileError if writing fails, or,
-    // before it writes anything, if the disk has too little free space.
+    // Writes the other files and completes the checkpoint. Throws FileError if writing fails. If
+    // the disk has too little free space, throws it before anything is written.
     void write(CheckpointWriter& writer);
 
   private:

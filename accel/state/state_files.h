@@ -41,13 +41,13 @@ class StateFiles {
     void set_iteration(std::int64_t iteration);
 
     // Adds an object to the checkpoints. `state` saves and loads the object; `object` is its
-    // address, which is used to ignore an object that is registered already.
+    // address; an object that is already registered is ignored.
     void add_object(const void* object, std::shared_ptr<Checkpointable> state);
     HookList<SaveStatePreHook>& save_hooks() { return save_hooks_; }
     HookList<LoadStatePreHook>& load_hooks() { return load_hooks_; }
 
-    // The last steps that trackers have logged (Tracking::logged_steps): save() writes them, and
-    // load() replaces them.
+    // Sets the last steps that trackers have logged (Tracking::logged_steps). save() writes these
+    // steps, and load() replaces them.
     void set_logged_steps(std::map<std::string, std::int64_t> steps) {
         logged_steps_ = std::move(steps);
     }
@@ -68,7 +68,7 @@ class StateFiles {
         std::shared_ptr<Checkpointable> state;
     };
     // The states that all processes have gathered for a checkpoint: states of models, optimizers
-    // and registered objects, and the results of own_state(), one per process.
+    // and registered objects. `own` has the result of own_state() of each process.
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
@@ -77,7 +77,7 @@ class StateFiles {
         std::vector<bool> model_in_parts, optimizer_in_parts;
         std::vector<std::pair<std::string, dist::ShardedState>> parts;
     };
-    // The contents of a checkpoint, which is read completely before any object changes.
+    // The contents of a checkpoint. They are read completely before any object changes.
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
         std::vector<nn::Module*> models;     // without the models that hooks have removed
@@ -94,8 +94,9 @@ class StateFiles {
         std::int64_t window = 0;
         std::map<std::string, std::int64_t> logged_steps;
         std::vector<Tree> divisions;  // states of the gradient division, one per process
-        // The states of the replicas of each model (DataParallel::state_dict), an empty map if
-        // there are none; and whether as many processes saved the checkpoint as load it.
+        // The states of the replicas of each model (DataParallel::state_dict), an empty map for a
+        // model without such a state; and whether the checkpoint was saved by the same number of
+        // processes.
         std::vector<Tree> replicas;
         bool has_own_replicas = false;
     };
@@ -126,12 +127,12 @@ class StateFiles {
     LoopState& loop_;
     StateDictType state_dict_type_ = StateDictType::full;
     std::string run_ = new_run_id();            // save() uses the main process's id
-    std::shared_ptr<const FolderOwner> owner_;  // for automatic names; null before the first use
+    std::shared_ptr<const FolderOwner> owner_;  // for automatic names; nullptr before the first use
     std::vector<Registered> custom_;
     std::map<std::string, std::int64_t> logged_steps_;
     HookList<SaveStatePreHook> save_hooks_;
     HookList<LoadStatePreHook> load_hooks_;
-    Staging staging_;  // used by the background save
+    Staging staging_;  // memory for the background save
     // The group of the background saves of all processes, created by the first save in parts.
     std::shared_ptr<dist::ProcessGroup> background_group_;
     BackgroundSave background_;

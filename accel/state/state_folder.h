@@ -19,8 +19,8 @@ std::string numbered(const char* stem, std::size_t i);
 // Returns the stem of the file with a model's gradients: "gradients" or "gradients_1" for rank 0,
 // "gradients_rank2" or "gradients_1_rank2" for rank 2.
 std::string gradients_stem(std::size_t model, std::size_t rank);
-// Return the names of the subfolders with the i-th model or optimizer that processes have written
-// in parts. Accelerate's FSDP checkpoints use the same names.
+// Return the name of the folder with the parts of the i-th model or optimizer in a checkpoint.
+// Accelerate's FSDP checkpoints use the same names.
 std::string folder_of_model(std::size_t i);
 std::string folder_of_optimizer(std::size_t i);
 
@@ -32,8 +32,8 @@ class StateFolder {
     explicit StateFolder(std::string path);
     StateFolder(const StateFolder&) = delete;
     StateFolder& operator=(const StateFolder&) = delete;
-    // Returns whether Accelerate's save_state has written the directory: it has a file with one of
-    // the names that save_state gives, and it is not a checkpoint of Axle.
+    // Returns whether Accelerate's save_state has written the directory. Such a directory is not a
+    // checkpoint of Axle, and has a file with one of the names that save_state gives.
     static bool is_of_accelerate(const std::string& path);
 
     const std::string& path() const { return path_; }
@@ -42,15 +42,15 @@ class StateFolder {
     // Returns the number of the state: the saved number for Axle, or the number in the directory's
     // name for Accelerate.
     std::optional<std::int64_t> iteration() const;
-    // Returns the label of Axle's checkpoint, or null for a directory of Accelerate.
+    // Returns the label of Axle's checkpoint, or nullptr for a directory of Accelerate.
     const CheckpointLabel* label() const { return axle_ ? &axle_->label() : nullptr; }
     bool contains(const std::string& stem) const;
-    // has_parts() returns whether Axle's checkpoint has a subfolder that processes have written in
-    // parts (core/files/sharded_folder.h), and parts() opens it. The result verifies the bytes that
-    // it reads, and must not outlive this object.
+    // has_parts() returns whether Axle's checkpoint has a subfolder in which processes have written
+    // their parts (core/files/sharded_folder.h), and parts() opens it. The ShardedFolder verifies
+    // the bytes that it reads, and must not outlive this object.
     bool has_parts(const std::string& name) const;
     ShardedFolder parts(const std::string& name) const;
-    // Returns the path of the file with this stem, which does not need to exist.
+    // Returns the path of the file with this stem. The file need not exist.
     std::string file(const std::string& stem) const;
     // Reads a file with this stem. Throws FileError if the file is missing, or has objects other
     // than tensors and plain values.
@@ -58,17 +58,18 @@ class StateFolder {
     // Returns the tensors of a file, which are memory-mapped (core/files/file.h). Throws FileError
     // if the file is missing.
     nn::StateDict tensors(const std::string& stem) const;
-    // Return the weights of the i-th model and the state of the i-th optimizer, which Accelerate
-    // may also have written in parts, as a distributed checkpoint of PyTorch. Axle's parts are read
-    // with parts(). Throw FileError if the files are missing or invalid.
+    // Return the weights of the i-th model and the state of the i-th optimizer. Accelerate may have
+    // written them in parts, as a distributed checkpoint of PyTorch. Axle's parts are read with
+    // parts(). Throw FileError if the files are missing or invalid.
     nn::StateDict weights(std::size_t i) const;
     Tree optimizer(std::size_t i) const;
-    // Returns the number of files with stems such as "random_states_0" and "random_states_1" for
-    // the prefix "random_states_", up to the first number without a file.
+    // Returns the number of files whose stems consist of the prefix and a number, from 0 up to the
+    // first number without a file. For example, "random_states_0" and "random_states_1" count for
+    // "random_states_".
     std::size_t count(const std::string& prefix) const;
     // Returns the number of micro-batches (Accelerator::step) from Accelerate's
-    // random_states_<rank>.pkl, or, if this file is missing or can't be read, from the file of rank
-    // 0. Returns nullopt if neither can be read.
+    // random_states_<rank>.pkl. If this file is missing or can't be read, returns the number from
+    // the file of rank 0, or nullopt if that can't be read either.
     std::optional<std::int64_t> step_of(std::size_t rank) const;
 
   private:

@@ -11,11 +11,11 @@
 namespace axle::accel {
 
 // A hook that is called on each process before anything is written. `weights` has the weights of
-// `models`, in the same order; they are empty for models that are saved in parts and, if processes
-// shard or divide a model, on processes that do not write. Weights that the hook removes are not
-// written; the files of the remaining weights are numbered without gaps. `output_dir` has a
-// temporary name until the checkpoint is complete. Files and folders that the hook writes there are
-// part of the checkpoint; each must be written by one process only.
+// `models`, in the same order. They are empty for models that are saved in parts. If processes
+// shard or divide a model, they are also empty on processes that do not write. Weights that the
+// hook removes are not written, and the files of the remaining weights are numbered without gaps.
+// `output_dir` has a temporary name until the checkpoint is complete. Files and folders that the
+// hook writes to it become part of the checkpoint; only one process may write each of them.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;

@@ -26,8 +26,8 @@ struct SaveStateOptions {
     // A metric of the saved model, for example the loss of an evaluation, for
     // ProjectConfiguration::best_limit. The value of the main process is used.
     std::optional<double> metric = {};
-    // Whether the checkpoint survives a power failure, or only the end of the process. `none` saves
-    // the time of syncing each file to disk.
+    // Whether the checkpoint survives a power failure (`full`), or only the end of the process
+    // (`none`). `none` saves the time of syncing each file to disk.
     Durability durability = Durability::full;
     // If true, save_state() copies the state to host memory and returns. Background threads of the
     // processes that write files complete the checkpoint, while the program may change all objects.
@@ -45,13 +45,13 @@ struct LoadStateOptions {
     // into which they are loaded.
     std::string map_location = {};
     bool strict = true;  // whether missing and unexpected weights are errors
-    // Without a folder: if the newest checkpoint is damaged, whether the newest undamaged one is
-    // loaded, with a warning for each checkpoint that is skipped. If false, a damaged newest
-    // checkpoint throws FileError.
+    // Whether load_state() without a folder skips damaged checkpoints. If true, loads the newest
+    // undamaged checkpoint, and logs a warning for each checkpoint that it skips. If false, throws
+    // FileError if the newest checkpoint is damaged.
     bool skip_damaged = false;
-    // Whether ValueError is thrown if a field of ProjectConfiguration::identity differs from the
-    // saved field, or is missing on one side, unless `changed_identity` has the name of the field.
-    // Checkpoints that were saved without an identity are not checked.
+    // Whether a changed identity throws ValueError: a field of ProjectConfiguration::identity that
+    // differs from the saved field, or is missing on one side. Fields named in `changed_identity`
+    // may differ. Checkpoints that were saved without an identity are not checked.
     bool check_identity = false;
     std::vector<std::string> changed_identity = {};
 };

@@ -41,8 +41,8 @@ void AppendFile::append(std::string_view piece) {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             const int error = n < 0 ? errno : EIO;
-            // The call fails with EINVAL for devices such as /dev/full, which do not store partial
-            // writes.
+            // EINVAL is ignored: ftruncate() fails with it for devices such as /dev/full, which do
+            // not store partial writes.
             if (::ftruncate(descriptor_, size_) != 0 && errno != EINVAL)
                 fail(path_, "is damaged: a partial write can't be undone", errno);
             fail(path_, "can't write", error);

@@ -10,7 +10,7 @@
 namespace axle::accel {
 
 // A file that is open for appending, and created if it is missing. Data is written without a
-// buffer. Failures throw FileError with path and reason.
+// buffer. Methods throw FileError with the path and the reason.
 class AppendFile {
   public:
     explicit AppendFile(const std::string& path);
@@ -19,9 +19,9 @@ class AppendFile {
     AppendFile& operator=(const AppendFile&) = delete;
 
     const std::string& path() const { return path_; }
-    // Appends `piece`. If this fails, for example because the disk is full, removes a partial
-    // write, so that the file is unchanged, and throws. If the partial write cannot be removed, the
-    // message of the error states that the file is damaged.
+    // Appends `piece`. If this fails, for example because the disk is full, removes the partial
+    // write, so that the file is unchanged, and throws FileError. If the partial write cannot be
+    // removed, the message states that the file is damaged.
     void append(std::string_view piece);
 
   private:
@@ -33,8 +33,8 @@ class AppendFile {
 // Returns the bytes of a mapped file as text.
 std::string_view text_of(const MappedFile& file);
 
-// Renames a file of an earlier run, so that a new run can use its path: metrics.csv becomes
-// metrics.1.csv, or metrics.2.csv if that name is taken, and so on. Does nothing if the file is
+// Renames a file of an earlier run, so that a new run can use its path. metrics.csv becomes
+// metrics.1.csv, or metrics.2.csv if metrics.1.csv exists, and so on. Does nothing if the file is
 // missing or empty. Throws FileError if the file can't be renamed.
 void move_aside(const std::string& path);
 

@@ -37,7 +37,8 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// The largest header that is read back: enough for ten thousand tags of a hundred bytes.
+// The maximum size of a header that is read, in bytes: enough for ten thousand tags of a hundred
+// bytes.
 constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
 
 // Calls f for each record of a table, with its newline, until f returns false. A newline within
@@ -62,7 +63,8 @@ void read_fields(std::string_view record, Add&& add, Next&& next) {
     for (std::size_t i = 0; i < record.size(); ++i) {
         const char c = record[i];
         if (c == '"') {
-            // The second of two quotes within quotes is a character of the field.
+            // This quote follows another quote within quotes, so both together are one character of
+            // the field.
             if (!within && i > 0 && record[i - 1] == '"') add(c);
             within = !within;
         } else if (c == ',' && !within) {
@@ -113,9 +115,9 @@ void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file and keeps the rows before the first row that is invalid, or has the step
-// `purge_step` or a later one (nullopt: rows with any step are kept). The file is memory-mapped, so
-// that it can be larger than the memory.
+// Opens the file. Removes the rows from the first row that is invalid or has a step of at least
+// `purge_step` (nullopt: any step is kept). The file is memory-mapped, so that it can be larger
+// than the memory.
 void CsvTracker::open(std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     if (std::filesystem::exists(path_)) file.emplace(path_);

@@ -15,14 +15,14 @@ namespace axle::accel {
 // log(). The first column is the step; the other columns are the tags in the order of their first
 // use. Fields without a value are empty. For a new tag, the file is rewritten with an additional
 // column and replaced atomically. This is slow for a long file, so log all tags in the first row.
-// Fields are quoted as in RFC 4180, lines end with a newline, and numbers have the fewest digits
-// from which the same value can be read. Tensors are summarized; lists are ignored. A row without a
-// step gets the step of the previous row plus 1.
+// Fields are quoted as in RFC 4180, and lines end with a newline. Numbers have the fewest digits
+// that preserve the value. Tensors are summarized; lists are ignored. A row without a step gets the
+// step of the previous row plus 1.
 //
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
-// removes rows with this step or a later step. The file is memory-mapped for this, so that it can
+// removes rows with this step or a later step. For this, the file is memory-mapped, so that it can
 // be larger than the memory. Throws FileError if the first line has more than 1 MiB. log() throws
 // UsageError before start() and after finish().
 class CsvTracker : public Tracker {
@@ -40,7 +40,7 @@ class CsvTracker : public Tracker {
     void add_columns(const std::vector<Tree::Entry>& values);
 
     std::string folder_, path_;
-    std::optional<std::int64_t> purge_step_;  // the option
+    std::optional<std::int64_t> purge_step_;  // the option purge_step
     std::int64_t last_step_ = 0;
     bool started_ = false;
     std::vector<std::string> columns_;  // empty before the first row

@@ -23,7 +23,7 @@ std::string summary_event(double wall_time, std::int64_t step, std::string_view 
 // --- tensorflow.Summary.Value
 
 std::string scalar_value(std::string_view tag, double value);
-// Returns a text, which TensorBoard shows as Markdown. Appends "/text_summary" to the tag.
+// Returns a text. TensorBoard shows it as Markdown. Appends "/text_summary" to the tag.
 std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);

@@ -10,12 +10,13 @@
 namespace axle::accel {
 namespace {
 
-// The size of the longest line that is parsed. Parsing needs up to 64 bytes of memory per byte, and
-// a table can be a long line.
+// The maximum size of a line that is parsed, in bytes. Parsing needs up to 64 bytes of memory per
+// byte, and a table can be a long line.
 constexpr std::size_t kMaxParsed = std::size_t{1} << 20;
 
-// Returns the step of a line, or nullopt if the line is not a JSON object with a step. If a line
-// has more than kMaxParsed bytes, checks only the beginning and the end that trackers write.
+// Returns the step of a line, or nullopt if the line is not a JSON object with a step. A line of
+// more than kMaxParsed bytes is not parsed; only the text that trackers write at its beginning and
+// end is checked.
 std::optional<std::int64_t> step_of_line(std::string_view line) {
     if (line.size() > kMaxParsed) {
         static constexpr std::string_view kBegin = "{\"step\": ";
@@ -33,9 +34,9 @@ std::optional<std::int64_t> step_of_line(std::string_view line) {
     }
 }
 
-// Removes the lines of a file from the first line that is not complete, has no step, or has the
-// step `purge_step` or a later one. Creates the file if it is missing. Returns the step of the last
-// line, or 0. The file is memory-mapped, so that it can be larger than the memory.
+// Removes the lines of a file from the first line that is incomplete, has no step, or has a step of
+// at least `purge_step`. Creates the file if it is missing. Returns the step of the last line, or
+// 0. The file is memory-mapped, so that it can be larger than the memory.
 std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     if (std::filesystem::exists(path)) file.emplace(path);
@@ -54,7 +55,8 @@ std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> p
 
 std::string line_of(const Tree& object) { return to_json(object, -1) + '\n'; }
 
-// If `keep_through` is above 0, removes lines with later steps, else all lines. Returns the path.
+// Removes the lines with steps above `keep_through`, or all lines if `keep_through` is 0. Returns
+// the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
     if (keep_through > 0)
         remove_lines(path, keep_through + 1);

@@ -12,14 +12,14 @@
 namespace axle::accel {
 
 // A file with one JSON object per line, each with an integer "step". Numbers have the fewest digits
-// from which the same value can be read. Lines are written without a buffer.
+// that preserve the value. Lines are written without a buffer.
 class JsonLines {
   public:
     // Opens a file. Keeps the lines of an existing file up to step `keep_through`. Removes a
-    // partial last line, and later lines, because a run logged them after its last checkpoint. An
-    // existing file is memory-mapped while its lines are read. Lines over 1 MiB are not parsed;
-    // only their step is read. If keep_through is 0, replaces the file without reading it. Throws
-    // FileError if the file can't be read or written.
+    // partial last line, and lines with later steps, because the earlier run logged them after its
+    // last checkpoint. An existing file is memory-mapped while its lines are read. Lines over 1 MiB
+    // are not parsed; only their step is read. If keep_through is 0, replaces the file without
+    // reading it. Throws FileError if the file can't be read or written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);
@@ -28,12 +28,12 @@ class JsonLines {
     AppendFile file_;
 };
 
-// The tracker "jsonl", which writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
-// log() and log_table(), and the configuration to config.json in the same folder. Nested maps stay
-// nested, tensors are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A
-// line without a step gets the step of the previous line plus 1. Existing files and the option
-// purge_step have the same effect as in CsvTracker. log() throws UsageError before start() and
-// after finish().
+// The tracker "jsonl". It writes a line for each log() and log_table() to
+// <logging_dir>/<project_name>/metrics.jsonl, and the configuration to config.json in the same
+// folder. Nested maps stay nested, tensors are summarized, and tables become {"columns": [...],
+// "data": [[...], ...]}. A line without a step gets the step of the previous line plus 1. Existing
+// files and the option purge_step have the same effect as in CsvTracker. log() throws UsageError
+// before start() and after finish().
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);
@@ -52,7 +52,7 @@ class JsonlTracker : public Tracker {
     void open(std::optional<std::int64_t> purge_step);
 
     std::string folder_, path_;
-    std::optional<std::int64_t> purge_step_;  // the option
+    std::optional<std::int64_t> purge_step_;  // the option purge_step
     std::int64_t last_step_ = 0;
     bool started_ = false;
     std::optional<AppendFile> file_;

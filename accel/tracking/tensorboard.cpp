@@ -34,8 +34,8 @@ std::string host_name() {
 }
 
 // Returns the time for the name of the next file. TensorBoard reads the files of a folder in the
-// order of their names, so this time must be later than the times of all existing files, even if
-// two files are created in one second or the clock was set back.
+// order of their names. Therefore the time must be later than the times of all existing files, even
+// if two files are created in one second or the clock was set back.
 std::int64_t next_time(const std::string& folder) {
     auto time = static_cast<std::int64_t>(now());
     std::error_code ignored;
@@ -100,8 +100,8 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, SummaryWriterOptions op
     flush();
 }
 
-// TensorBoard ignores earlier events only if a start event is not the run's first start event. So
-// two start events are written.
+// Two start events are written, because TensorBoard ignores earlier events only after a start event
+// that is not the run's first one.
 void SummaryWriter::purge(std::int64_t step) {
     for (int i = 0; i < 2; ++i) append_record(pending_, start_event(now(), step));
 }

@@ -21,15 +21,15 @@ struct SummaryWriterOptions {
     std::string filename_suffix = {};
 };
 
-// A writer of event files, equivalent to PyTorch's SummaryWriter. Creates a folder and a new file
-// events.out.tfevents.<time>.<host>.<pid>.<n> in it. Events are buffered until flush(), or until
-// the buffer has a megabyte. If the file can't be written, throws FileError and drops the buffered
-// events; later events can still be written. Used by one thread.
+// A writer of event files, equivalent to PyTorch's SummaryWriter. Creates a folder, and in it a new
+// file events.out.tfevents.<time>.<host>.<pid>.<n>. Events are buffered until flush(), or until the
+// buffer has 1 MiB. If the file can't be written, throws FileError and drops the buffered events;
+// later events can still be written. Used by one thread.
 class SummaryWriter {
   public:
     explicit SummaryWriter(const std::string& log_dir, SummaryWriterOptions options = {});
-    // Writes buffered events. Reports an error by the error policy (core/system/log.h), without
-    // throwing.
+    // Writes buffered events. Handles an error according to the error policy (core/system/log.h)
+    // and does not throw.
     ~SummaryWriter();
     SummaryWriter(const SummaryWriter&) = delete;
     SummaryWriter& operator=(const SummaryWriter&) = delete;
@@ -47,8 +47,8 @@ class SummaryWriter {
     void add_image(std::string_view tag, const Tensor& image, std::int64_t step = 0,
                    std::string_view dataformats = {});
     // Adds the run's hyperparameters, a map; entries of nested maps get names such as
-    // "outer/inner". The hyperparameters are written to the same file as the scalars, so that the
-    // HParams tab shows both together.
+    // "outer/inner". They are written to the same file as the scalars, so that the HParams tab
+    // shows both together.
     void add_hparams(const Tree& hparams);
     // Adds an event that marks the run as succeeded in the HParams tab.
     void add_hparams_end();
@@ -64,12 +64,12 @@ class SummaryWriter {
 
 // The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>. Each
 // log() flushes the writer. Numbers, booleans and tensors of one element are written as scalars,
-// strings as texts, other tensors as histograms, and tables as texts with a Markdown table. Tags of
+// and other tensors as histograms. Strings are written as texts, and tables as Markdown. Tags of
 // nested maps are joined with slashes; lists are ignored. The configuration is written to the
-// HParams tab and to hparams.yml. Options: purge_step, filename_suffix, and max_queue and
-// flush_secs, which have no effect. The default step is 0. Every run adds a file. After
-// load_state(), TensorBoard ignores earlier values that the run logs again (Tracker::resume),
-// unless the option purge_step is given.
+// HParams tab and to hparams.yml. Options: purge_step and filename_suffix; max_queue and flush_secs
+// have no effect. The default step is 0. Every run adds a file. After load_state(), TensorBoard
+// ignores earlier values that the run logs again (Tracker::resume), unless the option purge_step is
+// given.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);

@@ -1,6 +1,6 @@
 // CRC-32C is computed for eight bytes at a time. Table k has the checksum of each byte followed by
-// k zero bytes, so the checksum of eight bytes is the exclusive or of eight independent look-ups.
-// The tables have 8 KiB and are computed at compile time.
+// k zero bytes. The checksum of eight bytes is therefore the exclusive or of eight independent
+// look-ups. The tables have 8 KiB and are computed at compile time.
 #include "accel/tracking/tfrecord.h"
 
 #include <array>

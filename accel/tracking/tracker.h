@@ -27,8 +27,8 @@
 
 namespace axle::accel {
 
-// A destination of metrics. The Accelerator reports the first exception of a tracker and continues;
-// set_error_policy (core/system/log.h) can change this. Called by one thread.
+// A destination of metrics. The Accelerator logs the first exception of a tracker and continues,
+// unless set_error_policy (core/system/log.h) changes that. Used by one thread.
 class Tracker {
   public:
     Tracker() = default;
@@ -45,24 +45,24 @@ class Tracker {
     // here.
     virtual void start() {}
     // Called at most once after each start(), before the first values of a run that
-    // Accelerator::load_state() has resumed. The run logs values again from step `purge_step` on: a
-    // tracker removes its data from this step on, and continues its files. With nullopt the step is
-    // unknown, and a tracker keeps its data. Not called in a new run.
+    // Accelerator::load_state() has resumed. The run logs values again from step `purge_step` on. A
+    // tracker removes its data of this step and later steps, and continues its files. With nullopt
+    // the step is unknown, and the tracker keeps its data. Not called in a new run.
     virtual void resume(std::optional<std::int64_t> /*purge_step*/) {}
-    // Receives the run's hyperparameters, a map.
+    // Called with the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}
-    // Receives a map of numbers, booleans, strings, tensors, and nested maps of these values. A
+    // Called with a map of numbers, booleans, strings, tensors, and nested maps of these values. A
     // tracker ignores values that it can't show. `options` are the options for this tracker that
     // were passed to Accelerator::log().
     virtual void log(const Tree& values, std::optional<std::int64_t> step = {},
                      const Tree& options = {}) = 0;
-    // Receives a map of images, each a tensor or a list of tensors. Integer values are from 0 to
+    // Called with a map of images, each a tensor or a list of tensors. Integer values are from 0 to
     // 255, floating-point values from 0 to 1. The shape is [n, channels, height, width], [channels,
     // height, width], [height, width], or the order given in options["dataformats"], for example
     // "NHWC".
     virtual void log_images(const Tree&, std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // Receives a table: its name, the names of its columns, and its rows, a list of lists with one
-    // element per column.
+    // Called with a table: its name, the names of its columns, and a list of rows. A row is a list
+    // with one element per column.
     virtual void log_table(const std::string&, const std::vector<std::string>&, const Tree&,
                            std::optional<std::int64_t> = {}, const Tree& = {}) {}
     // Called after the other calls: by end_training(), by the next init_trackers() and by the
@@ -133,9 +133,9 @@ Tree summarised(const Tree& values);
 // a similar name, if there is one.
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
-// Returns options["purge_step"], or nullopt if it is not set. It is the first step that a resumed
-// run logs again; the tracker removes data with this step or a later one. It takes precedence over
-// Tracker::resume(). Throws ValueError if the option is not an integer >= 0.
+// Returns options["purge_step"], or nullopt if it is not set. The option is the first step that a
+// resumed run logs again; the tracker removes data with this step or a later one. It takes
+// precedence over Tracker::resume(). Throws ValueError if the option is not an integer >= 0.
 std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& options);
 
 }  // namespace axle::accel

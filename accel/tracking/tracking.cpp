@@ -38,7 +38,7 @@ std::vector<TrackerClass> known_classes() {
 constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wandb",   "trackio",
                                         "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
 
-// The names of Accelerate's trackers that need Python clients.
+// The names of Accelerate's trackers that are not available, because they need Python clients.
 constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
                                         "clearml", "dvclive",  "swanlab", "trackio"};
 
@@ -178,8 +178,8 @@ class Tracking::Guard : public Tracker {
         return false;
     }
 
-    // Resumes the tracker before its first values, if a checkpoint was loaded before. Returns
-    // whether the tracker can log.
+    // Resumes the tracker before its first values if a checkpoint was loaded. Returns whether the
+    // tracker can log.
     bool begin(std::optional<std::int64_t> step) {
         if (!running_ || std::exchange(begun_, true) || !tracking_.resumed_) return running_;
         if (const auto logged = tracking_.loaded_.extract(name_)) last_step_ = logged.mapped();
@@ -206,7 +206,7 @@ class Tracking::Guard : public Tracker {
     bool main_process_only_ = true;
     bool is_used_ = false;  // whether the tracker is called on this process
     bool running_ = false;
-    bool begun_ = false;  // whether the tracker got values
+    bool begun_ = false;  // whether log() was called since start()
     bool reported_ = false;
     std::optional<std::int64_t> last_step_;
 };

@@ -12,7 +12,8 @@
 
 namespace axle::accel {
 
-// The last steps that trackers have logged, by the names of the trackers. Checkpoints contain them.
+// The last steps that trackers have logged, by the names of the trackers. Checkpoints contain these
+// steps.
 using LoggedSteps = std::map<std::string, std::int64_t>;
 
 // The trackers of an Accelerator. Calls each tracker on the main process or on all processes
@@ -31,8 +32,8 @@ class Tracking {
 
     // Creates the trackers that are given by name, finishes the trackers of an earlier call, and
     // starts all trackers. Passes them the configuration, unless it is null. Throws ValueError for
-    // unknown options, and if `config` or `init_kwargs` is not a map; UsageError if a function
-    // `create` returns null.
+    // unknown options, and if `config` or `init_kwargs` is not a map. Throws UsageError if
+    // TrackerClass::create returns null.
     void init(const std::string& project_name, const Tree& config, const Tree& init_kwargs);
     // Passes the values to all trackers. Throws ValueError if `values` or `log_kwargs` is not a
     // map; null is treated as an empty map. The first call before init() logs a warning on the main
@@ -46,9 +47,10 @@ class Tracking {
 
     // Returns the last steps that the trackers have logged, to save them in a checkpoint.
     LoggedSteps logged_steps() const;
-    // Called after a checkpoint was loaded, with the steps that it contains. A tracker that gets
-    // its first values after this call continues the data of the earlier run: it keeps the data up
-    // to its step in `logged`, and later data up to the step before its first values.
+    // Called after a checkpoint was loaded. `logged` contains the steps in the checkpoint. A
+    // tracker that gets its first values after this call continues the data of the earlier run. It
+    // keeps the data up to its step in `logged`, and later data up to the step before its first
+    // values.
     void resume(LoggedSteps logged);
 
   private:

@@ -59,8 +59,8 @@ void Logger::log(LogLevel level, std::string_view text, LoggerCall call) const {
         if (!call.main_process_only || here.is_main_process()) speak();
         return;
     }
-    // The loop also runs if this process does not log this level, because the levels of other
-    // processes can differ and all must call the barriers.
+    // The loop also runs if this process does not log this level. The levels of other processes can
+    // differ, and all processes must call the barriers.
     for (int rank = 0; rank < here.num_processes(); ++rank) {
         if (rank == here.process_index()) speak();
         here.wait_for_everyone();

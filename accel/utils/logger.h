@@ -18,8 +18,8 @@ namespace axle::accel {
 
 struct LoggerCall {
     bool main_process_only = true;
-    // All processes log, in the order of their ranks, so all processes must make the call. Takes
-    // precedence over main_process_only.
+    // Whether all processes log, in the order of their ranks. All processes must then make the
+    // call. Takes precedence over main_process_only.
     bool in_order = false;
 };
 

@@ -32,8 +32,8 @@ void release_memory(T&... objects) {
 bool should_reduce_batch_size(const std::exception& error);
 
 struct ExecutableBatchSizeOptions {
-    // A function that returns the next size to try, which must be at least 0 and less than the
-    // current size (ValueError). By default the size is multiplied by 0.9.
+    // Returns the next size to try. It must be at least 0 and less than the current size, otherwise
+    // ValueError is thrown. By default the size is multiplied by 0.9.
     std::function<int()> reduce_batch_size_fn = {};
     // The processes that search together; by default all processes of the program's PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
@@ -47,7 +47,7 @@ class BatchSizeSearch {
     int batch_size() const { return batch_size_; }
     // Throws OutOfMemory "No executable batch size found, reached zero." if the batch size is 0.
     void begin_try() const;
-    // Called by all processes with the exception of a try, or null if the try succeeded. Returns
+    // Called by all processes with the exception of a try, or nullptr if the try succeeded. Returns
     // whether the try succeeded on all processes. If the try failed on a process, sets the batch
     // size to the smallest size that any process proposes. If should_reduce_batch_size() is false
     // for an error, the error is thrown on all processes.
@@ -62,9 +62,9 @@ class BatchSizeSearch {
 
 // A function whose first parameter, the batch size, is supplied by a search. A call tries smaller
 // sizes on all processes until memory suffices, and later calls start with the size that was found.
-// Throws OutOfMemory if the size reaches 0. With several processes, all must run out of memory at
-// the same point. If one process runs out of memory while the other processes wait for it in a
-// collective, the job fails.
+// Throws OutOfMemory if the size reaches 0. With several processes, all processes must run out of
+// memory at the same point. If one process runs out of memory while the other processes wait for it
+// in a collective, the job fails.
 template <class F>
 class ExecutableBatchSize {
   public:
@@ -105,8 +105,8 @@ class ExecutableBatchSize {
     BatchSizeSearch search_;
 };
 
-// Returns a function that calls `function` with a batch size, at first starting_batch_size. Throws
-// ValueError if starting_batch_size is negative.
+// Returns a function that calls `function` with a batch size. The first batch size is
+// starting_batch_size. Throws ValueError if starting_batch_size is negative.
 template <class F>
 [[nodiscard]] ExecutableBatchSize<F> find_executable_batch_size(
     F function, int starting_batch_size = 128, ExecutableBatchSizeOptions options = {}) {
