@@ -1,4 +1,4 @@
-// Zero3Init: a scope in which models are constructed in shards, as deepspeed.zero.Init does.
+// Zero3Init: a scope in which models are constructed in shards, equivalent to deepspeed.zero.Init.
 //
 //     Accelerator accelerator({.deepspeed_plugin = {{.zero_stage = 3}}});
 //     nn::Gpt gpt = [&] {
@@ -15,15 +15,14 @@
 
 namespace axle::accel {
 
-// While an object of this class exists, its thread constructs models without memory
-// (nn::init::DeferredWeights) if zero3_init_flag of the active DeepSpeed plugin is true and there
-// are several processes. prepare() then computes the initial values of one unit at a time, and each
-// process keeps its part. The values are the same as on one process. In all other cases, the object
-// has no effect.
+// A scope in which models of this thread are constructed without memory
+// (nn::init::DeferredWeights). prepare() then computes the initial values of one unit at a time,
+// and each process keeps its part. The values are the same as on one process. Has no effect on one
+// process, and unless zero3_init_flag of the active DeepSpeed plugin is true.
 class [[nodiscard]] Zero3Init {
   public:
-    // If `enabled` is false, models are constructed as usual (zero3_init_context_manager(enable =
-    // False) of Accelerate's plugin).
+    // If `enabled` is false, the scope has no effect, as in
+    // zero3_init_context_manager(enable=False) of Accelerate's plugin.
     explicit Zero3Init(const Accelerator& accelerator, bool enabled = true);
 
     bool is_enabled() const { return deferred_.has_value(); }

@@ -29,8 +29,9 @@ namespace axle::accel {
 
 class ProfileSession;
 
-// A schedule as in torch.profiler.schedule: cycles of wait, warmup and active steps after
-// skip_first steps. There are `repeat` cycles, or if `repeat` is 0, cycles until the session stops.
+// A schedule as in torch.profiler.schedule: after skip_first steps, cycles of wait, warmup and
+// active steps. `repeat` is the number of cycles; 0 means that cycles repeat until the session
+// stops.
 struct ProfileSchedule {
     std::int64_t wait = 0;
     std::int64_t warmup = 0;  // steps that are recorded and discarded
@@ -48,8 +49,8 @@ ProfilerAction action_at(const ProfileSchedule& schedule, std::int64_t step);
 
 // The options of a profiler session, in the order of Accelerate's ProfileKwargs.
 struct ProfileKwargs {
-    // The recorded activities: "cpu" (scopes and memory of the host) and "cuda" (has no effect yet,
-    // because kernels of a GPU are not recorded). If empty, all activities are recorded.
+    // The recorded activities. "cpu" means scopes and memory of the host. "cuda" has no effect,
+    // because GPU kernels are not recorded. If empty, all activities are recorded.
     std::vector<std::string> activities = {};
     // The schedule. Without a schedule, all steps until stop() are recorded.
     std::optional<ProfileSchedule> schedule_option = {};
@@ -64,18 +65,18 @@ struct ProfileKwargs {
     std::string output_trace_dir = {};
 };
 
-// A profiler session, which records from construction to stop() according to the schedule. A
-// process may have one session at a time, used by one thread.
+// A profiler session. Records from construction to stop() according to the schedule. A process may
+// have one session at a time, used by one thread.
 class ProfileSession {
   public:
     // Starts the session. Throws ValueError for an unknown activity or an invalid schedule,
-    // UsageError if the profiler is running already, and FileError if the folder can't be created.
+    // UsageError if the profiler is already running, and FileError if the folder can't be created.
     // `finished` is called after the file was written.
     explicit ProfileSession(ProfileKwargs options = {}, int process_index = 0,
                             std::function<void()> finished = {});
-    // Calls stop(), and throws its exceptions unless another exception is unwinding the stack. An
-    // exception that is thrown while a std::optional or std::unique_ptr destroys the session ends
-    // the program: call stop() before that.
+    // Calls stop(), and throws its exceptions unless another exception is unwinding the stack. Call
+    // stop() before a std::optional or std::unique_ptr destroys the session, because an exception
+    // would then end the program.
     ~ProfileSession() noexcept(false);
     ProfileSession(const ProfileSession&) = delete;
     ProfileSession& operator=(const ProfileSession&) = delete;
@@ -83,14 +84,14 @@ class ProfileSession {
     // Ends a step of the schedule. Call it at the end of each iteration of the loop. Throws
     // UsageError after stop().
     void step();
-    // Ends the session, and writes the trace to output_trace_dir if it is set. The trace can still
-    // be read. Further calls do nothing.
+    // Ends the session, and writes the trace to output_trace_dir if that is set. The trace can
+    // still be read. Further calls do nothing.
     void stop();
 
     std::int64_t step_num() const { return step_; }
     ProfilerAction current_action() const { return action_; }
 
-    // Returns the trace of the latest cycle, or of the recording so far. core/profiler/trace.h
+    // Returns the trace of the latest cycle, or of the running recording. core/profiler/trace.h
     // defines Trace and Row.
     const profiler::Trace& trace();
     // Returns statistics of the trace by operation.

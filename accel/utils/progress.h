@@ -11,16 +11,15 @@ struct ProgressOptions {
     std::string title = {};     // text before the bar, such as "train"
     std::string unit = "step";  // the unit of the rate, as in "57.3 step/s"
     std::int64_t start = 0;     // steps that were done before a run was resumed
-    double line_seconds = 10;   // least number of seconds between plain lines before the last
+    double line_seconds = 10;   // minimum number of seconds between plain lines, except the last one
     // The stream for plain lines. If nullptr, stderr is used: for a bar if it is a terminal,
     // otherwise for plain lines.
     std::ostream* out = nullptr;
     bool disable = false;  // if true, nothing is shown
     // Whether only the main process of each machine shows progress (accel/process/partial_state.h).
     bool main_process_only = true;
-    // Options of the bar on a terminal: whether it stays after close(), and the line below the
-    // cursor on which it is drawn. For example, the bar of a run is on line 0 and the bar of an
-    // epoch on line 1.
+    // Options of the bar on a terminal: whether the bar stays after close(), and its line below the
+    // cursor. For example, the bar of a run is on line 0 and the bar of an epoch on line 1.
     bool leave = true;
     int line = 0;
 };

@@ -25,10 +25,9 @@ struct SetSeedOptions {
 // Seeds the default generator of the CPU and the GPUs, as accelerate.utils.set_seed does.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
-// Copies a random state of rank 0 to all processes. With RngType::generator, restarts `generator`
-// with the seed that it has on rank 0; nothing is copied if `generator` is null. Has no effect on
-// one process. synchronize_rng_states() copies several states. All processes must call these
-// functions.
+// Copies a random state of rank 0 to all processes. With RngType::generator, seeds `generator` with
+// its seed on rank 0; nothing is copied if `generator` is nullptr. Has no effect on one process.
+// synchronize_rng_states() copies several states. All processes must call these functions.
 void synchronize_rng_state(dist::ProcessGroup& group, RngType type,
                            data::Generator* generator = nullptr);
 void synchronize_rng_states(dist::ProcessGroup& group, const std::vector<RngType>& types,

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchInterval{100};
-constexpr int kPriority = -1;  // above the default, 0, because other ranks wait for collectives
+constexpr int kPriority = -1;  // higher than the default, 0, because other ranks wait for collectives
 
 ncclDataType_t type_of(DType t) {
     switch (t) {
@@ -77,8 +77,8 @@ std::size_t bytes_of(const Tensor& x) {
 
 bool holds_something(const Tensor& x) { return x.defined() && x.numel() > 0; }
 
-// The first error of the engine. Thread-safe. Pending collectives share it, because they can
-// outlive the engine.
+// The first error of the engine. Thread-safe. Pending collectives share its ownership, because they
+// can outlive the engine.
 class EngineError {
   public:
     void fail(const std::string& text) {
@@ -309,8 +309,8 @@ class NcclEngine final : public DeviceEngine {
     }
 
     // Returns the channel for messages from one rank to another. The first call opens the channel
-    // and waits for the other rank. Each direction has its own channel; otherwise two ranks that
-    // send to each other at the same time would wait forever.
+    // and waits for the other rank. Each direction has its own channel. With one channel, two ranks
+    // that send to each other at the same time would deadlock.
     Channel& channel(int from, int to) {
         Channel* found = nullptr;
         bool made = false;
@@ -344,7 +344,7 @@ class NcclEngine final : public DeviceEngine {
             try {
                 if (!control_.failure())
                     control_.report(str("rank ", control_.rank(), ": ", error));
-            } catch (const Error&) {  // the error was reported already
+            } catch (const Error&) {  // the error has already been reported
             }
             abort();
             return;

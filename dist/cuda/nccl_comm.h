@@ -1,5 +1,5 @@
-// Private to dist: an NCCL communicator whose calls never block indefinitely, because it polls for
-// failures while it waits for other processes.
+// Private to dist: an NCCL communicator whose calls never block indefinitely. While it waits for
+// other processes, it polls for failures.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace axle::dist {
 
 class NcclComm {
   public:
-    // Functions call `failure` repeatedly while they wait. If `failure` returns a text other than
-    // "", they throw CommError with this text.
+    // `failure` is called repeatedly while a function waits. If it returns text other than "", the
+    // function throws CommError with this text.
     explicit NcclComm(std::function<std::string()> failure) : failure_(std::move(failure)) {}
     // Destroys the communicator. Waits at most three seconds for queued work, then aborts it.
     ~NcclComm();
@@ -38,8 +38,8 @@ class NcclComm {
 
     // Returns the text of an error that occurred asynchronously, or "" if there is none.
     std::string async_error();
-    // Aborts queued work, whose results are undefined. Thread-safe. Waits at most one second for a
-    // call that hangs inside NCCL, for example because a peer has died.
+    // Aborts queued work. The results of this work are undefined. Thread-safe. Waits at most one
+    // second for a call that hangs inside NCCL, for example because a peer has died.
     void abort() noexcept;
 
   private:

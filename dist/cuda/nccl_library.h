@@ -32,10 +32,9 @@ struct Nccl {
     decltype(&ncclRecv) recv;
 };
 
-// Returns the functions of NCCL, or null if libnccl.so.2 can't be opened or does not have all of
-// them.
+// Returns the functions of NCCL, or nullptr if libnccl.so.2 can't be opened or lacks some of them.
 const Nccl* nccl();
-// Returns the reason why nccl() returns null, or "" if nccl() does not return null.
+// Returns the reason why nccl() returns nullptr, or "" if it does not.
 const std::string& nccl_error();
 
 }  // namespace axle::dist

@@ -35,7 +35,7 @@ class Reader {
         return value;
     }
 
-    // Returns the value of a variable that must be set because the variable `beside` is set.
+    // Returns the value of the variable `name`, which is required if the variable `beside` is set.
     std::int64_t needed(const char* name, const char* beside, std::int64_t low,
                         std::int64_t high) const {
         const auto value = number(name, low, high);
@@ -66,9 +66,9 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// Reads the local rank and the number of local processes. If neither is set, assumes that all
-// processes are on this machine if MASTER_ADDR is a loopback address or not set, and otherwise that
-// each machine has one process.
+// Reads the local rank and the number of local processes. If neither is set, and MASTER_ADDR is a
+// loopback address or not set, assumes that all processes are on this machine. Otherwise assumes
+// that each machine has one process.
 void read_local_rank(const Reader& reader, const Names& names, Environment& e) {
     if (!reader.has(names.local_rank) && !reader.has(names.local_size)) {
         const auto master = reader.find("MASTER_ADDR");
@@ -135,8 +135,8 @@ std::optional<std::string> first_of(const Reader& reader,
     return {};
 }
 
-// Returns whether srun has started this process. Batch scripts and interactive shells are SLURM
-// steps too, but their step numbers are at least kInteractive.
+// Returns whether srun has started this process. Batch scripts and interactive shells are also
+// SLURM steps, but their step numbers are at least kInteractive.
 bool is_step_of_srun(const Reader& reader) {
     constexpr std::int64_t kInteractive = 4294967290;
     const auto step = reader.number("SLURM_STEP_ID", 0, UINT32_MAX);

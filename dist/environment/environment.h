@@ -1,4 +1,4 @@
-// Environment: the rank and job of this process, read from the variables that its launcher sets.
+// Environment: the rank and job of this process, read from the variables of its launcher.
 #pragma once
 
 #include <functional>
@@ -21,14 +21,14 @@ struct Environment {
     // The launcher that set the variables: "axle", "torchrun", "slurm", "openmpi", "mpich" (also
     // for MVAPICH), "intel", or "" if it is unknown.
     std::string launcher;
-    // A text that is the same on all processes of the job: AXLE_JOB_TOKEN, which is secret, or else
-    // the launcher's job id (from TORCHELASTIC_RUN_ID or SLURM_JOB_ID, for example), which only
-    // distinguishes jobs, or "" if neither is set.
+    // A text that is the same on all processes of the job. It is AXLE_JOB_TOKEN, which is secret,
+    // or else the launcher's job id, for example from TORCHELASTIC_RUN_ID or SLURM_JOB_ID. A job id
+    // only distinguishes jobs. If neither is set, the token is "".
     std::string token;
     bool token_is_secret = false;
     int restart_count = 0;  // number of times that the launcher has restarted the job
-    // Whether the launcher's own store uses MASTER_PORT, so that rank 0 must listen on another
-    // port.
+    // Whether MASTER_PORT is used by the launcher's own store. If true, rank 0 must listen on
+    // another port.
     bool port_is_taken = false;
 };
 
@@ -37,14 +37,19 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 // Returns the value of a variable of this process's environment, or nullopt if it is not set.
 std::optional<std::string> process_variable(const std::string& name);
 
-// Reads the first of these groups of variables that is set: RANK and WORLD_SIZE (torchrun, axle
-// launch, or set by the user), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH), PMI_* and
-// MPI_LOCAL* (MPICH, Intel MPI), SLURM_* (srun). Under srun, which can set PMI_RANK too, PMI_RANK
-// without MPI_LOCALRANKID is ignored. Returns the default, a job with one process, if no group is
-// set. The address of rank 0 is MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (under
-// srun on several machines, the first host of the job step) and 29500 (under srun, a port computed
-// from the ids of the job and the step). Throws ValueError with the name of the variable if a
-// required variable is missing, or if the value of a variable is invalid.
+// Reads the rank and job of this process from the first of these groups of variables that is set:
+// - RANK and WORLD_SIZE (torchrun, axle launch, or set by the user),
+// - OMPI_COMM_WORLD_* (Open MPI),
+// - MV2_COMM_WORLD_* (MVAPICH),
+// - PMI_* and MPI_LOCAL* (MPICH, Intel MPI),
+// - SLURM_* (srun). Under srun, PMI_RANK without MPI_LOCALRANKID is ignored, because srun can set
+//   it too.
+//
+// Without any group, returns the default, a job with one process. The address of rank 0 is
+// MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (under srun on several machines, the
+// first host of the job step) and 29500 (under srun, a port computed from the ids of the job and
+// the step). Throws ValueError with the name of the variable if a required variable is missing or a
+// value is invalid.
 Environment read_environment(const Variables& variables = process_variable);
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws

@@ -72,7 +72,7 @@ std::map<std::string, std::string> environment_of(const JobNode& place, int loca
         {"MASTER_PORT", std::to_string(place.master_port)},
         {"AXLE_JOB_TOKEN", place.token},
         {"TORCHELASTIC_RUN_ID", "axle"},
-        // The store runs on rank 0, not in the launcher.
+        // Rank 0 runs the store, not the launcher.
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
     };
     const std::string threads = threads_for(place);
@@ -100,8 +100,8 @@ ReservedPort::ReservedPort(int port) {
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof kYes);
     };
     // The first bind() runs without SO_REUSEADDR, because with this option two sockets could bind
-    // the same port. If only closed connections (TIME_WAIT) make the first bind() fail, the second
-    // one succeeds.
+    // the same port. If the first bind() fails only because of closed connections (TIME_WAIT), the
+    // second bind() succeeds.
     bool bound = bind();
     let_others_listen();
     bound = bound || bind();

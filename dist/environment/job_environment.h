@@ -1,4 +1,4 @@
-// Private to dist: the environment variables of a job's processes.
+// Private to dist: the environment variables that a launcher sets for the processes of a job.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ using JobVariables = std::map<std::string, std::string>;
 // or a zero byte.
 void check_variables(const JobVariables& variables);
 
-// Sets AXLE_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT to `attempt`, the number of restarts so
-// far, and TORCHELASTIC_MAX_RESTARTS to `max_restarts`.
+// Sets AXLE_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT to `attempt`, the number of earlier
+// launches, and TORCHELASTIC_MAX_RESTARTS to `max_restarts`.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
 }  // namespace axle::dist

@@ -18,8 +18,8 @@
 namespace axle::dist {
 namespace {
 
-// Returns the CPUs on which a process may run, or an empty vector if they are not known. The id 0
-// means the calling thread.
+// Returns the CPUs on which a process may run, or an empty vector if they are not known. The
+// process id 0 means the calling thread.
 std::vector<int> affinity_of(pid_t process) {
     std::vector<int> cpus;
     cpu_set_t usable;

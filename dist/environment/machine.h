@@ -10,8 +10,8 @@ namespace axle::dist {
 std::vector<std::vector<int>> physical_cores();
 
 // Divides the cores into `parts` parts, whose sizes differ by at most 1, and returns the CPUs of
-// the part with index `part`. If there are fewer cores than parts, a part is one core, and some
-// parts share a core. Returns no CPUs if there are no cores.
+// the part with index `part`. If there are fewer cores than parts, each part is one core, and some
+// parts share a core. Without cores, returns an empty vector.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::dist

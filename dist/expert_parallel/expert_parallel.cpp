@@ -23,14 +23,15 @@ constexpr const char* kDivide = "expert_parallelize";
 using Group = std::shared_ptr<ProcessGroup>;
 using RowCounts = std::vector<std::int64_t>;
 
-// The matrices of a rank's experts, whose gradients are complete after backward.
+// The expert matrices of one rank. Their gradients are complete after backward, so they are not
+// reduced.
 class ExpertSlice : public GroupSlice {
   public:
     using GroupSlice::GroupSlice;
     bool is_reduced() const override { return true; }
 };
 
-// Returns x, whose gradient is multiplied by `factor`.
+// Returns x. In backward, its gradient is multiplied by `factor`.
 Tensor with_scaled_gradient(const Tensor& x, double factor) {
     return record("scale_gradient", x.detach(), {x},
                   [factor](const Grads& dy, Needs) -> Grads { return {mul(dy[0], factor)}; });
@@ -83,7 +84,7 @@ class DividedExperts : public nn::ExpertPolicy {
     static Orders orders_of(const std::vector<RowCounts>& received, std::int64_t experts) {
         Orders orders;
         for (std::int64_t e = 0; e < experts; ++e) {
-            std::int64_t first = 0, count = 0;  // first: the position of the rank's first row
+            std::int64_t first = 0, count = 0;  // the position of the rank's first row; the number of rows
             for (const RowCounts& from : received) {
                 const std::int64_t begin = first + sum_of(from.begin(), e);
                 const std::int64_t n = from[static_cast<std::size_t>(e)];

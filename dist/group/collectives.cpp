@@ -21,22 +21,22 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// If the other ranks send at most this number of bytes in total, every rank receives all inputs and
-// reduces them itself, in one step instead of two.
+// The maximum total size in bytes that the other ranks send in a small reduction. Every rank then
+// receives all inputs and reduces them itself, in one step instead of two.
 constexpr Bytes kMaxReducedByAll = 128 << 10;
 // The size in bytes of the parts into which a larger reduction is divided for each rank. While one
 // part is reduced, the next part is transferred.
 constexpr Bytes kPart = 512 << 10;
-// The largest size in bytes of a broadcast that the root sends whole to each rank. With more than
-// two ranks, a larger broadcast is scattered over the ranks, which then exchange their parts, so
-// that the root sends the data only once.
+// The maximum size in bytes of a broadcast that the root sends whole to each rank. With more than
+// two ranks, a larger broadcast is scattered over the ranks, which then exchange their parts. The
+// root thus sends the data only once.
 constexpr Bytes kBroadcastWhole = 64 << 10;
 
 // Slots of internal messages, and the first slot for user messages.
 enum Slot : std::uint64_t { kData = 1, kResult = 2, kUser = std::uint64_t{1} << 32 };
 
-// A set of messages in progress. All messages must end before their memory is reused; after an
-// exception, the destructors of the messages ensure this.
+// A set of messages in progress. All messages must end before their memory is reused; the
+// destructors of the messages ensure this after an exception.
 class MessageSet {
   public:
     explicit MessageSet(Transport& transport) : transport_(transport) {}
@@ -82,7 +82,7 @@ class Collectives final : public HostEngine {
     void abort() noexcept override { transport_->abort(); }
 
   private:
-    // Calls f with each of the other ranks, starting with rank + 1, so that each rank starts with a
+    // Calls f with each of the other ranks, starting with rank + 1. Each rank thus starts with a
     // different peer.
     template <class F>
     void for_other_ranks(F&& f) const {
@@ -126,8 +126,8 @@ std::byte* Collectives::staging(std::size_t which, Bytes bytes) {
     return memory.data();
 }
 
-// Reduces this rank's data, `own`, and the data of the other ranks, which is consecutive in
-// `staged` in rank order. Writes the result to `out`.
+// Reduces the data of all ranks, and writes the result to `out`. `own` is the data of this rank.
+// The data of the other ranks is consecutive in `staged`, in rank order.
 void Collectives::reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
                                 std::int64_t numel, DType dtype, ReduceOp op) {
     std::vector<const void*> runs;
@@ -165,8 +165,8 @@ void Collectives::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype
 
 // Reduces segments of the data. In each segment, a rank receives one part from all ranks and sends
 // the reduction back. Three segments are processed at the same time, in different steps. A result
-// is received into the memory of the part that was sent. This is safe, because a rank sends a
-// result only after it has received the part.
+// is received into the memory of the part that was sent. This is safe, because the result is sent
+// only after the part has been received.
 void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype);
     const std::int64_t segment = kPart / width * size_;

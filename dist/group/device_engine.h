@@ -38,7 +38,7 @@ class DeviceEngine {
     virtual ~DeviceEngine() = default;
     virtual int device() const = 0;
     // Returns whether all ranks must agree on a collective before it is called. If false, a
-    // collective may be called immediately; if the agreement then fails, abort() ends the pending
+    // collective may be called immediately. If the agreement then fails, abort() ends the pending
     // calls.
     virtual bool waits_for_agreement() const = 0;
 
@@ -56,13 +56,13 @@ class DeviceEngine {
     // rank r; all ranks pass the same counts.
     virtual Started all_gather(const Tensor& out, const Tensor& x,
                                std::span<const std::int64_t> counts) = 0;
-    // Sends part r of x, which has in_counts[r] elements, to rank r, and writes the parts from all
-    // ranks to out, in the order of ranks. out_counts[r] is the number of elements from rank r.
+    // Sends part r of x, with in_counts[r] elements, to rank r. Writes the parts from all ranks to
+    // out, in the order of ranks. out_counts[r] is the number of elements from rank r.
     virtual Started all_to_all(const Tensor& out, std::span<const std::int64_t> out_counts,
                                const Tensor& x, std::span<const std::int64_t> in_counts) = 0;
-    // gather() writes `part` of all ranks, in the order of ranks, to `whole` on the root; scatter()
-    // writes the parts of the root's `whole` to `part` of each rank. All parts have the same size;
-    // `whole` is undefined on the other ranks.
+    // gather() writes `part` of all ranks, in the order of ranks, to `whole` on the root. scatter()
+    // writes the parts of the root's `whole` to `part` of each rank. All parts have the same size.
+    // `whole` is undefined on ranks other than the root.
     virtual Started gather(const Tensor& whole, const Tensor& part, int root) = 0;
     virtual Started scatter(const Tensor& part, const Tensor& whole, int root) = 0;
     // Send and receive a message. Messages from one rank to another arrive in order. The first call
@@ -74,7 +74,7 @@ class DeviceEngine {
     virtual void abort() noexcept = 0;
 };
 
-// The decision whether NCCL can be used for a group, the same on all ranks: a token for
+// Whether a group can use NCCL; the result is the same on all ranks. Contains a token for
 // open_nccl(), or the reason why NCCL can't be used.
 struct NcclNegotiation {
     std::string error, token;
@@ -105,8 +105,8 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
                                 const DeviceDescription& own, std::chrono::milliseconds timeout,
                                 const std::function<std::string()>& make_token);
 
-// Returns the boot id of this machine, which differs between machines with the same host name, or
-// the host name if the system has no boot id.
+// Returns the boot id of this machine. If the system has no boot id, returns the host name, which
+// other machines can have too.
 std::string machine_id();
 
 }  // namespace axle::dist

@@ -1,6 +1,6 @@
-// Private to dist: HostEngine, the interface of an engine that runs collectives on host memory. A
-// collective of an engine is called only after all ranks have agreed on the call (control.h), so
-// sizes, dtypes and roots are the same on all ranks.
+// Private to dist: HostEngine, the interface of an engine that runs collectives on host memory. All
+// ranks agree on a collective before an engine runs it (control.h). Sizes, dtypes and roots are
+// therefore the same on all ranks.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ struct MpiFunctions;
 struct MpiJob;
 
 // An engine for blocking collectives on contiguous host memory. Used by one thread at a time,
-// except send() and recv(). Methods throw CommError if another rank can't be reached, and shortly
-// after abort() was called.
+// except send() and recv(). Methods throw CommError if another rank can't be reached. Waiting
+// methods throw it shortly after abort() was called.
 class HostEngine {
   public:
     virtual ~HostEngine() = default;
@@ -42,8 +42,8 @@ class HostEngine {
     virtual void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                             std::span<const std::int64_t> in_bytes) = 0;
     // gather() writes `in` of all ranks to `out` on the root, and scatter() writes the parts of the
-    // root's `in` to `out` of each rank. On the other ranks, the pointer to the data of all ranks
-    // may be null.
+    // root's `in` to `out` of each rank. On ranks other than the root, the pointer to the data of
+    // all ranks may be null.
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
@@ -71,8 +71,8 @@ std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, 
 std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ranks, int rank,
                                      std::uint32_t id, std::chrono::milliseconds timeout);
 // Returns an engine that uses `comm` and frees it. A transfer has at most `round_bytes` bytes for
-// each rank; 0 selects a limit that depends on the number of ranks. last_tag is the largest tag of
-// messages.
+// each rank; 0 selects a limit that depends on the number of ranks. last_tag is the largest allowed
+// message tag.
 std::unique_ptr<HostEngine> make_mpi_engine(const MpiFunctions& mpi, MpiComm* comm, int rank,
                                             int size, int last_tag,
                                             std::chrono::milliseconds timeout,

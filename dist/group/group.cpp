@@ -71,15 +71,15 @@ ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vect
       rank(rank_),
       backend(global_ranks.size() > 1 ? "tcp" : "none") {}
 
-// Waits for running collectives only for a limited time, because they may never complete, for
-// example if an exception ends only this process.
+// Waits for running collectives for a limited time, because they may never complete. An example is
+// an exception that ends only this process.
 ProcessGroup::Impl::~Impl() {
     if (job == nullptr || alone()) return;
     if (!queues_.drained(std::min(kDrainTimeout, job->timeout()))) {
         try {
             job->control().report(str("rank ", job->control().rank(),
                                       " left a process group with running collectives"));
-        } catch (const std::exception&) {  // the job has failed already, or memory has run out
+        } catch (const std::exception&) {  // the job has already failed, or memory has run out
         }
     }
     queues_.stop();
@@ -111,7 +111,7 @@ void ProcessGroup::Impl::use(std::unique_ptr<HostEngine> engine) {
     job->add(engine_.get(), [used = engine_.get()] { used->abort(); });
 }
 
-// Calls `run` and returns its error, or null. If an engine fails, finds the cause of the failure
+// Calls `run` and returns its error, or nullptr. If an engine fails, finds the cause of the failure
 // and reports it, so that the other ranks do not wait for this rank.
 std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
                                                const std::function<void()>& run) {
@@ -127,7 +127,7 @@ std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
         error = std::current_exception();
         try {
             if (!control.failure()) control.report(str("rank ", control.rank(), ": ", e.what()));
-        } catch (const std::exception&) {  // the error was reported already
+        } catch (const std::exception&) {  // the error has already been reported
         }
     }
     return error;
@@ -152,8 +152,8 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
             AXLE_FAILPOINT("collective: after the data");
             control.note("");
         };
-        // A task must not throw. std::ref avoids the memory allocation with which std::function
-        // would copy the lambda.
+        // The lambda must not throw. std::ref is used because std::function would allocate memory
+        // to copy a lambda.
         state->complete(attempt(activity, std::ref(collective)));
     };
     job->control().start_call(call, [&] {

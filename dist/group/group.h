@@ -32,11 +32,11 @@ class Job {
     Control& control() { return *control_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
     int device() const { return device_; }
-    // The state of MPI, which transfers data on the host, or null if the backend is not "mpi".
+    // The MPI state, or nullptr if the backend is not "mpi". MPI transfers data on the host.
     const MpiJob* mpi() const { return mpi_.get(); }
     void set_mpi(std::shared_ptr<const MpiJob> mpi) { mpi_ = std::move(mpi); }
-    // Registers `abort`, which is called when a failure is reported, or at once if the job has
-    // failed already. remove(engine) removes `abort`.
+    // Registers `abort`. It is called when a failure is reported, or immediately if the job has
+    // already failed. remove(engine) removes `abort`.
     void add(const void* engine, std::function<void()> abort);
     void remove(const void* engine);
 
@@ -47,15 +47,15 @@ class Job {
     std::mutex mutex_;
     bool failed_ = false;
     std::vector<std::pair<const void*, std::function<void()>>> engines_;
-    // Destroyed first, because its thread calls functions of this object.
+    // The control connection; destroyed first, because its thread calls functions of this object.
     std::unique_ptr<Control> control_;
 };
 
-// A tensor x, and the contiguous tensor `host` that an engine uses instead of x: x itself if it is
-// contiguous and on the wanted device, otherwise a copy. The device is the CPU, or x's own device
-// if the group has a GPU engine.
+// A tensor x, and the contiguous tensor `host` that an engine uses instead of x. `host` is x itself
+// if x is contiguous and on the device that the engine uses; otherwise it is a copy. This device is
+// the CPU, or x's own device if the group has a GPU engine.
 struct Staged {
-    // If `host` is a copy, with_values() copies the values of x to it, and to_fill() leaves it
+    // with_values() copies the values of x to `host` if it is a copy; to_fill() leaves a copy
     // uninitialized.
     static Staged with_values(const Tensor& x, Device device = Device::cpu());
     static Staged to_fill(const Tensor& x, Device device = Device::cpu());
@@ -105,18 +105,18 @@ struct ProcessGroup::Impl {
     Device staging_device(const char* op, const Tensor& x) const;
     // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, calls
     // start() with `on_host`. On a GPU, calls `on_gpu`, which queues the collective on the caller's
-    // stream; if the ranks do not agree on the call, the collective is aborted later.
+    // stream. If the ranks do not agree on the call, the collective is aborted later.
     Work start_on(Device device, CollectiveCall call,
                   const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
                   std::function<void(HostEngine&, const Counts&)> on_host,
                   std::function<void()> finish = {});
 
     // Creates the group with the id `group` and these ranks, which are ranks of this group. Returns
-    // null if this rank is not one of them. All ranks of this group must call make_group()
+    // nullptr if this rank is not one of them. All ranks of this group must call make_group()
     // together, and each rank may be in at most one of the new groups.
     std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, std::uint32_t group);
 
-    std::shared_ptr<Job> job;  // null if the job has one process
+    std::shared_ptr<Job> job;  // nullptr if the job has one process
     std::uint32_t id = 0;
     std::vector<int> global_ranks = {0};
     int rank = 0;
@@ -142,8 +142,8 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments, and throw the errors named below (check_same() also the errors of
-// check_tensor()). Messages begin with `op`.
+// Check arguments. The comment after each function lists the errors that it throws; check_same()
+// also throws the errors of check_tensor(). Messages begin with `op`.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError

@@ -53,9 +53,9 @@ DeviceEngine& ProcessGroup::Impl::device_engine() {
     return *device_engine_;
 }
 
-// Queues a collective on the GPU. A worker thread waits for the agreement of all ranks; this
-// function waits too only if the engine requires the agreement before the call. If the calls of the
-// ranks differ, the failure aborts the collective.
+// Queues a collective on the GPU. A worker thread waits for the agreement of all ranks. This
+// function also waits only if the engine requires the agreement before the call. If the calls of
+// the ranks differ, the collective is aborted.
 Work ProcessGroup::Impl::start_on_gpu(
     CollectiveCall call, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
     std::function<void()> finish) {

@@ -23,10 +23,10 @@ class DeviceMesh {
     };
 
     // Creates a mesh. Ranks are in row-major order: neighbours along the last dimension have
-    // consecutive ranks. All ranks of the group must pass the same dimensions; a rank whose
-    // dimensions differ from rank 0's throws CommError. Throws ValueError if a size is less than 1,
-    // if the product of the sizes differs from the size of the group, or if a name is empty or
-    // repeated.
+    // consecutive ranks. All ranks of the group must pass the same dimensions. Throws CommError on
+    // a rank whose dimensions differ from the dimensions of rank 0. Throws ValueError if a size is
+    // less than 1, if the product of the sizes differs from the size of the group, or if a name is
+    // empty or repeated.
     DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions);
 
     const std::vector<Dimension>& dimensions() const { return dimensions_; }

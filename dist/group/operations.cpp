@@ -194,7 +194,7 @@ Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction, double s
     if (reduction == Reduction::none) return tree;
     std::vector<Tree> results;
     std::vector<std::vector<Tensor>>
-        runs;  // columns by dtype and device, in the same order on all ranks
+        runs;  // tensors by dtype and device, in the same order on all ranks
     const auto add = [&](const Tensor& t, const std::string& place) {
         check_reduction(t.dtype(), place, reduction, scale);
         const Tensor copy = t.detach().clone();

@@ -5,15 +5,15 @@
 //     auto mean = dist::reduce(group, losses, dist::Reduction::mean);
 //
 // All processes of the group must call the same operation with values of the same structure. The
-// ranks first exchange a description of the call. If a leaf of an operation on tensors is missing
-// on a rank, is not a tensor, or has another dtype, device type or shape, all processes throw the
-// same ValueError, DTypeError, DeviceError or ShapeError, which names the leaf. If the processes
-// call different operations, they throw CommError. The group can be used further after these
-// errors. Nulls in lists and maps stay null. New tensors do not require gradients.
+// ranks first exchange a description of the call. In operations on tensors, a leaf may be missing
+// on a rank, may not be a tensor, or may have another dtype, device type or shape. All processes
+// then throw the same ValueError, DTypeError, DeviceError or ShapeError, which names the leaf. If
+// the processes call different operations, they throw CommError. The group can be used further
+// after these errors. Nulls in lists and maps stay null. New tensors do not require gradients.
 //
-// In a group of one process the input is returned unchanged, including leaves that are not tensors;
-// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() moves the
-// tensor to `device`.
+// In a group of one process the input is returned unchanged, including leaves that are not tensors.
+// Exceptions: reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() moves
+// the tensor to `device`.
 #pragma once
 
 #include <concepts>
@@ -41,14 +41,14 @@ Tree gather(ProcessGroup& group, const Tree& tree);
 Tree gather_rows(ProcessGroup& group, const Tree& tree);
 
 // Gathers values of any type that a Tree supports. Received tensors are on the CPU. Lists are
-// concatenated, maps (which must have the same keys) are gathered entry by entry, and other values
-// are returned as a list indexed by rank.
+// concatenated. Maps must have the same keys, and are gathered entry by entry. Other values are
+// returned as a list indexed by rank.
 Tree gather_object(ProcessGroup& group, const Tree& object);
 
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
-// returns the input without communication and without scaling. Throws DTypeError for the mean of
-// integers, for integers with a scale other than 1, for the sum or mean of booleans, and for
-// storage dtypes.
+// returns the input without communication and without scaling. Throws DTypeError for integers if
+// the reduction is a mean or the scale is not 1, for the sum or mean of booleans, and for storage
+// dtypes.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
@@ -63,15 +63,15 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
 // this dimension, or with the largest size, are not changed. The padding has the value pad_index,
 // which is truncated for integer tensors. With pad_first, the padding precedes the data. Throws
-// ValueError if pad_index is out of range of the dtype, DTypeError if a tensor of a storage dtype
-// needs padding, and ShapeError if the number of dimensions differs between ranks.
+// ValueError if pad_index is out of range of the dtype, and DTypeError if a tensor of a storage
+// dtype needs padding. Throws ShapeError if the number of dimensions differs between ranks.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
-// Copies a tensor, which exactly one rank must pass, to the `device` of every rank, and returns the
-// copy. On the rank that passes the tensor, the result shares its memory if the tensor is
-// contiguous and on `device`. Throws ValueError if no rank or more than one rank passes a tensor,
-// and DeviceError for a meta tensor.
+// Copies a tensor to the `device` of every rank and returns the copy. Exactly one rank must pass a
+// tensor. On this rank, the result shares the tensor's memory if the tensor is contiguous and on
+// `device`. Throws ValueError if no rank or more than one rank passes a tensor, and DeviceError for
+// a meta tensor.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 
@@ -85,8 +85,8 @@ template <StructuredType T>
 T gather_rows(ProcessGroup& group, const T& value) {
     return apply_as_tree(value, [&](const Tree& tree) { return gather_rows(group, tree); });
 }
-// Calls f as apply_as_tree() does, but passes the members of pairs, tuples and arrays as a map. So
-// operations that concatenate lists do not concatenate the members.
+// Calls f as apply_as_tree() does, but passes the members of pairs, tuples and arrays as a map.
+// Otherwise operations that concatenate lists would concatenate the members.
 template <StructuredType T, class F>
 T through_members(const T& value, F&& f) {
     return apply_as_tree(value, [&](const Tree& tree) {
@@ -102,7 +102,8 @@ T through_members(const T& value, F&& f) {
         }
     });
 }
-// Gathers vectors, which are concatenated, and maps, structs, pairs, tuples and arrays of vectors.
+// Gathers vectors by concatenation. Also gathers maps, structs, pairs, tuples and arrays of
+// vectors.
 template <StructuredType T>
 T gather_object(ProcessGroup& group, const T& value) {
     return through_members(value, [&](const Tree& tree) { return gather_object(group, tree); });

@@ -59,8 +59,8 @@ void check_backend(const std::string& backend) {
 #endif
 }
 
-// Returns the index of this process's GPU for NCCL: the local rank modulo the number of visible
-// GPUs, or -1 if the backend does not use NCCL.
+// Returns the index of this process's GPU for NCCL, or -1 if the backend does not use NCCL. The
+// index is the local rank modulo the number of visible GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
     if (is_tcp(backend) || backend == "mpi") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());
@@ -168,8 +168,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host, reduce() calls all_reduce, because the root would not receive less data in a
-// reduction to the root alone.
+// On the host, reduce() calls all_reduce: a reduction to the root alone would not reduce the data
+// that the root receives.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

@@ -35,8 +35,8 @@ class Work {
     struct State;
     explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    // Waits for completion. Each call throws the collective's error, if there is one. If NCCL runs
-    // the collective, the current stream waits, not the host.
+    // Waits for completion. Each call throws the collective's error, if there is one. For a
+    // collective of NCCL, the current stream waits, not the host.
     void wait();
     bool is_completed() const;
 
@@ -45,13 +45,17 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // The backend: "tcp", "nccl", "mpi" or "". The default "" selects the value of AXLE_BACKEND. If
-    // this variable is not set, most collectives on GPU tensors use NCCL if each process has NCCL
-    // and its own GPU; everything else is sent over TCP. "mpi" sends everything over MPI
-    // (docs/clusters.md). "gloo", PyTorch's backend for CPU tensors, means "tcp". With NCCL, a
-    // process uses the GPU whose index is its local rank modulo the number of GPUs. create() throws
-    // CommError if "nccl" or "mpi" is requested and can't be used, and ValueError for other names,
-    // and for "nccl" if this build has no NCCL support.
+    // The backend: "tcp", "nccl", "mpi" or "" (the default).
+    // - "" selects the value of AXLE_BACKEND. If this variable is not set, most collectives on GPU
+    //   tensors use NCCL if each process has NCCL and its own GPU. Everything else is sent over
+    //   TCP.
+    // - "mpi" sends everything over MPI (docs/clusters.md).
+    // - "gloo", PyTorch's backend for CPU tensors, means "tcp".
+    // - With "nccl", a process uses the GPU whose index is its local rank modulo the number of
+    //   GPUs.
+    //
+    // create() throws CommError if "nccl" or "mpi" is requested and can't be used. It throws
+    // ValueError for other names, and for "nccl" if this build has no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.
