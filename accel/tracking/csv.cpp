@@ -63,8 +63,7 @@ void read_fields(std::string_view record, Add&& add, Next&& next) {
     for (std::size_t i = 0; i < record.size(); ++i) {
         const char c = record[i];
         if (c == '"') {
-            // This quote follows another quote within quotes, so both together are one character of
-            // the field.
+            // The second of two adjacent quotes within a quoted field adds a quote to the field.
             if (!within && i > 0 && record[i - 1] == '"') add(c);
             within = !within;
         } else if (c == ',' && !within) {

@@ -69,21 +69,24 @@ struct ProcessGroupOptions {
     bool operator==(const ProcessGroupOptions&) const = default;
 };
 
-// A group of processes. Used by one thread at a time; threads that communicate concurrently need
+// A group of processes. Used by one thread at a time. Threads that communicate concurrently need
 // one group each, because the order of collectives must be the same on all processes. Tensors may
-// be strided. Invalid arguments throw before any communication: UsageError for undefined tensors
-// and for outputs that require a gradient, DeviceError for meta tensors, DTypeError, ShapeError,
-// and IndexError for ranks out of range. The process leaves the job when its last handle to a group
-// of the job is destroyed; ranks that wait for it throw CommError.
+// be strided.
+//
+// Invalid arguments throw before any communication. UsageError is thrown for undefined tensors and
+// for outputs that require a gradient, DeviceError for meta tensors, and IndexError for ranks out
+// of range. Dtypes and shapes that do not match throw DTypeError and ShapeError. The process leaves
+// the job when its last handle to a group of the job is destroyed. Ranks that wait for it then
+// throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
     // (the message lists them), if the port is in use, if two processes have the same rank, or if
-    // the token is wrong, and ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with one
-    // process opens no connections.
+    // the token is wrong. Throws ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with
+    // one process opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
-    // Returns a group of one process, which never communicates.
+    // Returns a group of one process. It never communicates.
     static std::shared_ptr<ProcessGroup> alone();
     ~ProcessGroup();
     ProcessGroup(const ProcessGroup&) = delete;
@@ -93,7 +96,7 @@ class ProcessGroup {
     int size() const;
     // Returns "tcp", "nccl", "mpi" or "none".
     const std::string& backend() const;
-    // Returns the ranks that the members have in the group returned by create().
+    // Returns the ranks of the members in the group returned by create().
     const std::vector<int>& global_ranks() const;
 
     // --- collectives in place
@@ -106,15 +109,15 @@ class ProcessGroup {
     // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }
     Work broadcast_async(const Tensor& x, int root = 0);
-    // Writes the reduction to x on the root; on the other ranks the values of x are undefined
-    // afterwards.
+    // Writes the reduction to x on the root. On the other ranks, the values of x are undefined
+    // after the call.
     void reduce(const Tensor& x, int root = 0, ReduceOp op = ReduceOp::sum);
 
     // --- collectives with separate results; P is size()
     // Returns a tensor [P, ...] with the tensors x of shape [...] of all ranks, in rank order.
     Tensor all_gather(const Tensor& x);
-    // Writes the tensors x of all ranks, in rank order, to `out`, which must have the dtype and the
-    // device of x and P times as many elements.
+    // Writes the tensors x of all ranks, in rank order, to `out`. `out` must have the dtype and the
+    // device of x, and P times the number of elements.
     Work all_gather_into_async(const Tensor& out, const Tensor& x);
     // Returns the tensors of all ranks, indexed by rank. The first dimension may differ between
     // ranks (0 is allowed); the other dimensions must be equal (CommError), and 0-d tensors are not
@@ -123,18 +126,19 @@ class ProcessGroup {
     // Reduces tensors x of shape [P, ...] and returns row rank() of the result, of shape [...].
     Tensor reduce_scatter(const Tensor& x, ReduceOp op = ReduceOp::sum);
     // Writes part rank() of the reduction of x to `out`. x must have the dtype and the device of
-    // `out` and P times as many elements.
+    // `out`, and P times the number of elements.
     Work reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Returns a tensor of the shape of x, [P, ...], whose row i is row rank() of rank i's x.
+    // Returns a tensor of the shape of x, [P, ...]. Row i is row rank() of the x of rank i.
     Tensor all_to_all(const Tensor& x);
-    // Sends sends[i] to rank i and returns the received tensors, indexed by sender. The sizes of
-    // the first dimension may differ; the other dimensions must be equal in `sends` (ShapeError)
-    // and on all ranks (CommError), and 0-d tensors are not allowed (ShapeError). Throws ValueError
-    // unless there is one tensor for each rank.
+    // Sends sends[i] to rank i and returns the received tensors, indexed by sender. The first
+    // dimensions may differ. The other dimensions must be equal in `sends` (ShapeError) and on all
+    // ranks (CommError). 0-d tensors are not allowed (ShapeError). Throws ValueError unless there
+    // is one tensor for each rank.
     std::vector<Tensor> all_to_all_uneven(const std::vector<Tensor>& sends);
     // gather() returns a tensor [P, ...] on the root and an undefined tensor on the other ranks.
-    // scatter() returns row rank() of the root's x of shape [P, ...], on x's device on the root and
-    // on the CPU on the other ranks, which may pass an undefined tensor.
+    // scatter() returns row rank() of the root's x of shape [P, ...]. The result is on x's device
+    // on the root, and on the CPU on the other ranks. Only the root must pass a defined tensor to
+    // scatter().
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
@@ -150,11 +154,11 @@ class ProcessGroup {
 
     void barrier();
 
-    // Sets the reason that is sent to ranks that wait for this rank when it leaves the job. ""
+    // Sets the reason that is sent when this rank leaves the job to ranks that wait for it. ""
     // removes the reason.
     void set_leave_reason(const std::string& why);
-    // Sets the reason why this rank will not call another collective although it has not left. If
-    // it calls no collective within two seconds, ranks that wait for it throw CommError with the
+    // Sets the reason why this rank makes no more calls although it has not left the job. If it
+    // calls no collective within two seconds, ranks that wait for it throw CommError with the
     // reason. The next collective, or a call with "", removes the reason.
     void set_missing_reason(const std::string& why);
 
@@ -169,10 +173,9 @@ class ProcessGroup {
     // one object for each rank; the lists of the other ranks are ignored.
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups
-    // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
-    // Returns null on ranks that are not members. All ranks must pass the same `ranks` (CommError).
-    // Throws ValueError if `ranks` is empty or has duplicates.
+    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
+    // group. Returns nullptr on ranks that are not members. All ranks must pass the same `ranks`
+    // (CommError). Throws ValueError if `ranks` is empty or has duplicates.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
     // Splits the group; all ranks must call this function. Ranks with the same color form a new
     // group, in the order of their ranks in this group.

@@ -18,7 +18,7 @@
 namespace axle::dist {
 namespace {
 
-// The message before a tensor's elements, with which the receiver checks the dtype and the shape.
+// The message before a tensor's elements. The receiver checks its dtype and shape.
 struct Header {
     std::int64_t dtype = 0, ndim = 0;
     std::array<std::int64_t, kMaxDims> shape = {};
@@ -46,7 +46,8 @@ void check_peer(const char* op, const char* what, int peer, int tag, const Proce
     if (tag < 0) throw ValueError(str(op, ": a tag must not be negative: ", tag));
 }
 
-// Return the engine's tags for the header and for the data of a message with the user's tag.
+// Return the engine's tags for the header and the data of a message. `tag` is the tag of send() or
+// recv().
 std::uint64_t header_tag(int tag) { return 2 * static_cast<std::uint64_t>(tag); }
 std::uint64_t data_tag(int tag) { return header_tag(tag) + 1; }
 
@@ -57,7 +58,7 @@ Tree tree_in(const std::string& all, std::int64_t begin, std::int64_t length) {
                                                    static_cast<std::size_t>(length)));
 }
 
-// Returns the numbers of bytes of all ranks, and a buffer of their total size.
+// Returns the number of bytes of each rank, and a buffer of their total size.
 std::pair<std::vector<std::int64_t>, std::string> buffer_for(const Counts& counts) {
     std::vector<std::int64_t> lengths;
     std::int64_t sum = 0;

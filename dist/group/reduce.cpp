@@ -74,8 +74,8 @@ class ReductionTree {
                                  dtype_, numel_);
     }
 
-    // Sets y to the combination of inputs [begin, end). y may be one of the inputs only in the last
-    // step, because later steps would read the changed input.
+    // Sets y to the combination of inputs [begin, end). y may be an input only in the last step,
+    // because later steps would read the changed input.
     void combine_range(int begin, int end, View y) {
         const int runs = end - begin;
         if (runs == 1) return kernels::copy(on_, source(begin), y);

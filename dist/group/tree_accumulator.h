@@ -1,8 +1,8 @@
 // Private to dist: computes sums whose bits do not depend on the number of processes.
 //
-// If a process sums each aligned range of 2^k terms on its own, and these sums are pushed as terms,
-// the additions form the same binary tree as if each term were pushed, so the result has the same
-// bits.
+// Additions form a binary tree. If a process sums each aligned range of 2^k terms and pushes the
+// sums as terms, the tree is the same as if each term were pushed. The result therefore has the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace axle::dist {
 // A sum of terms m0, m1 and so on in the order of a binary tree, ((m0 + m1) + (m2 + m3)) + m4.
 class TreeAccumulator {
   public:
-    // Adds the next term. The caller must not use the tensor afterwards, because later calls
+    // Adds the next term. The caller must not use the tensor after the call, because later calls
     // overwrite its memory.
     void push(Tensor term);
-    // Returns the sum of the terms so far in new memory, or an undefined tensor if there are none.
+    // Returns the sum of all terms in new memory, or an undefined tensor without terms.
     Tensor total() const;
     std::int64_t count() const { return count_; }
     void clear();

@@ -66,8 +66,7 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
         leaves_ = leaves_of(op_, tree);
         order.resize(leaves_.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
-        // Leaves are sorted, because maps on different ranks may have their keys in a different
-        // order.
+        // Leaves are sorted, because maps may have a different order of keys on each rank.
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return leaves_[a].place < leaves_[b].place;
         });

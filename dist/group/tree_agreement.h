@@ -43,7 +43,7 @@ struct LeafDescription {
     Tree to_tree() const;
 };
 
-// The leaves of all ranks at the same place in the tree.
+// The leaves at one place of the trees of all ranks.
 struct Column {
     std::string place;
     std::size_t index = 0;           // index into this rank's leaves
@@ -51,9 +51,10 @@ struct Column {
 };
 
 // The leaves of all ranks, matched by their place in the tree. All ranks must call the constructor.
-// The constructor throws on all ranks: CommError if the ranks pass different `call`s, ValueError if
-// the trees differ in structure or a leaf is not a tensor, DTypeError if dtypes differ, and
-// DeviceError if device types differ or a tensor is on the meta device.
+// The constructor throws its errors on all ranks. It throws CommError if the ranks pass different
+// `call`s, and ValueError if the trees differ in structure or a leaf is not a tensor. It throws
+// DTypeError if dtypes differ, and DeviceError if device types differ or a tensor is on the meta
+// device.
 class TreeAgreement {
   public:
     TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree);

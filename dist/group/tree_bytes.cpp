@@ -145,8 +145,8 @@ class Reader {
         if (byte > last) fail(str(what, ": ", int{byte}));
         return byte;
     }
-    // Reads the number of elements. Throws CommError if it exceeds the number of remaining bytes,
-    // because every element has at least one byte.
+    // Reads the number of elements. Every element has at least one byte, so throws CommError if the
+    // number exceeds the number of remaining bytes.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
         if (count > rest_.size()) fail("the data are truncated");

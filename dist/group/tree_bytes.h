@@ -1,5 +1,5 @@
-// Private to dist: serializes a Tree, without loss, for other processes of the job. Restored
-// tensors are contiguous and on the CPU.
+// Private to dist: serializes a Tree without loss, to send it to other processes of the job.
+// Restored tensors are contiguous and on the CPU.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace axle::dist {
 
-// Serializes a tree. Throws ValueError if it is deeper than kMaxTreeDepth, and DeviceError for a
-// meta tensor.
+// Serializes a tree. Throws ValueError if the tree is deeper than kMaxTreeDepth, and DeviceError
+// for a meta tensor.
 std::string to_bytes(const Tree& tree);
 // Restores a tree from the result of to_bytes(). Throws CommError for invalid bytes. Needs linear
 // time, and at most 128 bytes of memory for each byte (for a list of nulls).

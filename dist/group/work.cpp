@@ -41,7 +41,8 @@ void Queues::post(Key key, std::function<void()> task) {
     if (const auto queue = queues_.find(key); queue != queues_.end())
         return queue->second.push_back(std::move(task));
     if (waiting_ <= unserved_.size()) {
-        threads_.reserve(threads_.size() + 1);  // a running thread must not be destroyed
+        // push_back() must not throw, because it would destroy a running thread.
+        threads_.reserve(threads_.size() + 1);
         threads_.push_back(kernels::start_thread("axle dist", [this] { serve(); }));
     }
     unserved_.push_back(key);

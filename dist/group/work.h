@@ -22,11 +22,11 @@ struct Work::State {
     std::condition_variable changed;
     bool done = false;
     std::exception_ptr error;
-    // The handle of a GPU collective, or null for a collective that a thread runs.
+    // The handle of a GPU collective, or nullptr for a collective that a worker thread runs.
     std::shared_ptr<DeviceWork> on_gpu;
     // The last part of the work, such as copying into a strided tensor. The first thread that waits
-    // calls `finish`. For a GPU collective, `finish` queues its kernels on that thread's current
-    // stream.
+    // calls `finish`. For a GPU collective, `finish` queues kernels on the current stream of this
+    // thread.
     std::mutex finishing;
     std::function<void()> finish;
 
@@ -53,10 +53,10 @@ class Queues {
 
     // Adds a task to a queue. `task` must not throw.
     void post(Key key, std::function<void()> task);
-    // Waits for the queued tasks and stops the threads. No task may be posted afterwards.
+    // Waits for the queued tasks and stops the threads. No task may be posted after this call.
     void stop();
-    // Waits until all tasks have finished, but at most for the time `within`. Returns whether they
-    // have finished.
+    // Waits until all tasks have finished, at most for the time `within`. Returns whether they have
+    // finished.
     bool drained(std::chrono::milliseconds within);
 
   private:

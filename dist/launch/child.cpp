@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kReadsAtOnce = 64;  // reads per call, limited in case a child writes continuously
 
-// The functions up to run_as_child() run between fork and exec, where they must not allocate memory
-// or lock a mutex.
+// The following functions, up to run_as_child(), run between fork and exec. They must not allocate
+// memory or lock a mutex.
 
 void close_from_to(unsigned first, unsigned last) {
     if (first <= last) ::syscall(SYS_close_range, first, last, 0u);
@@ -64,9 +64,9 @@ struct ChildSide {
 [[noreturn]] void run_as_child(const ChildSide& side) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != side.parent) ::_exit(1);  // the parent has ended before prctl
-    // The child adds its own process group to the guard. Otherwise, if the parent were killed
-    // before it added the group, the guard would not kill this child.
+    if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
+    // The child adds its own process group to the guard. Otherwise the guard would not kill this
+    // child if the parent were killed before adding the group.
     side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);
@@ -188,8 +188,8 @@ std::string Child::reason() const {
     return text;
 }
 
-// Reads /proc/<pid>/stat, in which the process group is the third field after the name. The name is
-// in parentheses and may contain any character.
+// Reads the process group of each process from /proc/<pid>/stat: the third field after the name.
+// The name is in parentheses and may contain any character.
 std::set<pid_t> living_groups() {
     std::set<pid_t> groups;
     std::error_code error;

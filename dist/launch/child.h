@@ -19,19 +19,19 @@
 namespace axle::dist {
 
 // A function that runs in the child process and returns its exit code. It may write the reason of a
-// failure to the descriptor `reason`: a text, or the value of errno. If the parent has several
+// failure, as text or as the value of errno, to the descriptor `reason`. If the parent has several
 // threads, the function must not allocate memory before exec.
 using ChildWork = std::function<int(int reason)>;
 
 struct ChildPlan {
     int rank = 0, local_rank = 0;
-    // Returns the function that runs in the child. `channel` is the descriptor of the child's end
+    // Creates the function that runs in the child. `channel` is the descriptor of the child's end
     // of the launcher channel.
     std::function<ChildWork(int channel)> prepare;
     bool becomes_another_program = true;  // whether the function calls exec
 };
 
-// A child process, which is the leader of its own process group.
+// A child process. It is the leader of its own process group.
 class Child {
   public:
     using Clock = std::chrono::steady_clock;
@@ -48,14 +48,14 @@ class Child {
 
     int rank() const { return rank_; }
     pid_t pid() const { return pid_; }
-    // Returns a descriptor that becomes readable when the child ends, or -1 after reap() and if the
-    // system does not support pidfds.
+    // Returns a descriptor that becomes readable when the child ends. Returns -1 after reap(), and
+    // if the system does not support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
     // Appends the descriptors that other children must not inherit.
     void append_fds(std::vector<int>& fds) const;
 
-    // Returns whether the child has ended since the last call; later calls return false. The
+    // Returns whether the child has ended since the previous call. Later calls return false. The
     // child's pid is not reused before reap().
     bool has_just_ended();
     bool is_alive() const { return !ended_; }
@@ -66,8 +66,8 @@ class Child {
 
     // Sends a signal to the child's process group.
     void signal_group(int signal) const;
-    // Sends a signal to the child itself if the child handles or ignores the signal. Returns
-    // whether the signal was sent.
+    // Sends a signal to the child's process, not to its group, if the child handles or ignores the
+    // signal. Returns whether the signal was sent.
     bool signal_if_handled(int signal) const;
     // Waits until the child has ended and frees its pid.
     void reap();
@@ -79,9 +79,9 @@ class Child {
     // Returns the text or the errno that the child has written to `reason` (see ChildWork).
     std::string reason() const;
 
-    // Set by JobLaunch: the time at which the child gets SIGKILL, whether the child was sent a
-    // signal to end, whether it got SIGKILL because its grace time had passed, and whether it ended
-    // before it was sent a signal.
+    // Set by JobLaunch: the time of SIGKILL, and how the child ended. was_asked_to_end: a signal to
+    // end was sent. was_overdue: SIGKILL was sent after the grace time. ended_by_itself: the child
+    // ended before any signal.
     Clock::time_point kill_at = Clock::time_point::max();
     bool was_asked_to_end = false, was_overdue = false, ended_by_itself = false;
 

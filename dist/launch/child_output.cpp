@@ -17,9 +17,9 @@
 namespace axle::dist {
 namespace {
 
-// The number of bytes in the queue above which no more output is read.
+// The maximum number of bytes in the queue. While the queue is longer, no output is read.
 constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
-// The number of bytes after which a line is shown although it has no line end yet.
+// The maximum number of bytes of a line without a line end. A longer line is written in parts.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 
 OwnedFd open_log(const std::string& path) {
@@ -153,7 +153,7 @@ void ChildOutput::write_pieces(bool wait) {
             }
             continue;
         }
-        // If the stream is closed, the output is dropped.
+        // After a write error, for example on a closed stream, the output is dropped.
         piece.written += written < 0 ? left : static_cast<std::size_t>(written);
         if (piece.written < piece.text.size()) continue;
         queued_ -= piece.text.size();

@@ -13,15 +13,15 @@
 
 namespace axle::dist {
 
-// Copies the output of children. Lines on this process's streams are not interleaved and have a
-// prefix such as "[rank 1] ".
+// Copies the output of children. On the streams of this process, lines are not interleaved and have
+// a prefix such as "[rank 1] ".
 class ChildOutput {
   public:
     // `folder` is the log folder of this launch, or "" for no log files; SuperviseOptions documents
     // `tee`.
     ChildOutput(std::string folder, int tee) : folder_(std::move(folder)), tee_(tee) {}
 
-    // Returns descriptors for the child's stdout and stderr, which are empty if the child inherits
+    // Returns descriptors for the child's stdout and stderr. They are empty if the child inherits
     // the streams of this process. Throws FileError if a log file can't be created.
     std::array<OwnedFd, 2> open(int rank, int local_rank);
 

@@ -30,9 +30,10 @@ void close_all_but(int kept) {
         if (other != kept) ::close(other);
 }
 
-// Runs in a child that can be forked from a multi-threaded process, so it must not allocate memory
-// or lock a mutex. Reads process group ids from the pipe: a positive number adds a group, a
-// negative number removes it, and kQuit ends this process without killing the groups.
+// Implements the helper process. Runs in a child that may be forked from a multi-threaded process,
+// so it must not allocate memory or lock a mutex. Reads process group ids from the pipe: a positive
+// number adds a group, and a negative number removes it. kQuit ends this process without killing
+// the groups.
 [[noreturn]] void run_guard(int pipe, std::span<pid_t> groups) {
     sigset_t all;
     sigfillset(&all);

@@ -9,8 +9,8 @@
 
 namespace axle::dist {
 
-// A helper process that kills the process groups of children if the launcher dies. PR_SET_PDEATHSIG
-// would end only the children, not the processes that they have started.
+// A helper process that kills the process groups of children if the launcher is killed.
+// PR_SET_PDEATHSIG would end only the children, not the processes that the children have started.
 class ChildProcessGuard {
   public:
     // Starts the helper process. At most `most` process groups can be registered at a time. Throws
@@ -23,10 +23,10 @@ class ChildProcessGuard {
     // Adds a process group. Async-signal-safe, because a child adds its own group between fork and
     // exec.
     void add(pid_t group) const;
-    // Removes a process group. Must be called before the child is reaped, because the system may
-    // reuse its process group id afterwards.
+    // Removes a process group. Call it before the child is reaped, because the system may later
+    // reuse the id of the group.
     void remove(pid_t group) const;
-    // Returns the descriptor of the pipe to the helper process, which children must not inherit.
+    // Returns the descriptor of the pipe to the helper process. Children must not inherit it.
     int fd() const { return pipe_.get(); }
 
   private:

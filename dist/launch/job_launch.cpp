@@ -126,8 +126,8 @@ void JobLaunch::kill_all() {
     }
 }
 
-// Reads the messages of all processes. The first failure that one of them reports is the cause of
-// the job's failure, unless a process has failed before.
+// Reads the messages of all processes. The first reported failure is the cause of the job's
+// failure, unless a process has already failed.
 void JobLaunch::read_reports() {
     for (Child& child : children_) {
         child.receive_lines();
@@ -162,8 +162,8 @@ void JobLaunch::collect_ended() {
 }
 
 // Returns whether a process that has ended has failed. The exit code kExitAfterCheckpoint is not a
-// failure. A process that was asked to stop has not failed if the signal, or SIGKILL after a second
-// SIGINT, ended it, or if its exit code is 128 + the signal.
+// failure. If the process was asked to stop, it has not failed if the signal ended it, or if its
+// exit code is 128 + the signal. The same is true if SIGKILL after a second SIGINT ended it.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;
@@ -214,9 +214,9 @@ void JobLaunch::kill_overdue() {
     }
 }
 
-// Ends the processes that still run in the process group of a child that has ended: sends SIGTERM,
-// and after the grace time SIGKILL. Reaps the child when its group has no more processes or SIGKILL
-// was sent.
+// Ends processes that still run in the process group of a child that has ended. Sends SIGTERM, and
+// SIGKILL after the grace time. Reaps the child when its group has no more processes or SIGKILL was
+// sent.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;
@@ -234,7 +234,8 @@ void JobLaunch::kill_leftovers() {
     }
 }
 
-// Sends a signal to a child, and SIGCONT, because a stopped process does not handle other signals.
+// Sends a signal to a child. Also sends SIGCONT, because a stopped process does not handle other
+// signals.
 void JobLaunch::ask_to_end(Child& child, int signal) const {
     child.signal_group(signal);
     child.signal_group(SIGCONT);
@@ -258,8 +259,8 @@ JobLaunchResult JobLaunch::result() const {
     return result;
 }
 
-// Sets the failure of the result, and the exit code. If processes have reported that another
-// process has failed, and that process has not ended by itself, the reported failure is used.
+// Sets the failure and the exit code of the result. Uses the failure that processes have reported,
+// unless the reported process has ended by itself.
 void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
     result.place = *first_failed_;
@@ -277,8 +278,8 @@ void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failure = result.has_ended ? failure_of(failed) : reported_failure(failed);
 }
 
-// Returns the failure of a process that has ended. If a process has reported which collective the
-// ended process had called last, the failure contains this collective.
+// Returns the failure of a process that has ended. If another process has reported the last
+// collective of the ended process, the failure contains this collective.
 JobFailure JobLaunch::failure_of(const Child& ended) const {
     const Process process{ended.rank(), ended.pid(), host_name()};
     JobFailure failure{.rank = process.rank,

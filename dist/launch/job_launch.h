@@ -26,8 +26,8 @@ struct JobLaunchOptions {
     int tee = 0;
     std::function<void(int signal)> on_stop = {};
     int restart = 0;  // number of restarts before this launch
-    // The launchers of the other machines, or nullptr. Must outlive the JobLaunch. If the launch
-    // fails on another machine, the processes of this machine are stopped.
+    // The launchers of the other machines, or nullptr for one machine. Must outlive the JobLaunch.
+    // If the launch fails on another machine, the processes of this machine are stopped.
     Machines* machines = nullptr;
 };
 
@@ -39,7 +39,7 @@ struct JobLaunchResult {
     JobFailure failure;      // the first process that failed
     std::size_t place = 0;   // index of the failed process's plan
     bool has_ended = false;  // whether the failed process ran on this machine and ended by itself
-    std::string reason;      // error text that the failed process has written
+    std::string reason;      // the error text of the failed process
 
     // Returns whether the job was asked to stop. Such a job must not be restarted.
     bool was_stopped() const { return stop_signal != 0 || is_stopping; }
@@ -89,10 +89,9 @@ class JobLaunch {
     ChildOutput output_;
     std::vector<Child> children_;
     std::optional<std::size_t> first_failed_;
-    // The first report that a rank has failed, if it was received before the first failure on this
-    // machine.
+    // The first reported failure of a rank, if it was received before a failure on this machine.
     std::optional<ReportedFailure> cause_;
-    // The failure on another machine, if it was received before the first failure on this machine.
+    // The failure on another machine, if it was received before a failure on this machine.
     std::optional<LaunchFailure> failure_elsewhere_;
     Clock::time_point patience_ends_ = Clock::time_point::max();
     int stop_signal_ = 0, interrupts_ = 0;

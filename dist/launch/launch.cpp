@@ -93,7 +93,7 @@ int run_in_child(const std::function<void()>& f, int rank, int reason) {
         failure = "an exception not derived from std::exception";
     }
     if (failure) {
-        // The text must fit into a pipe's buffer.
+        // The text is truncated, because it must fit into a pipe's buffer.
         failure->resize(std::min(failure->size(), kMaxLauncherLine / 2));
         std::cerr << str("[rank ", rank, "] ", *failure, '\n');
         write_reason(reason, *failure);

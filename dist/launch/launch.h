@@ -33,22 +33,22 @@ struct LaunchOptions {
 // checkpoint. A launcher does not restart a job in which a process ends with this exit code.
 inline constexpr int kExitAfterCheckpoint = 143;
 
-// A description of the process that failed first in a job. If other processes have reported that a
-// process is frozen, does not call a collective or has not joined, the reported process is
-// described, even if the other processes have ended first. In a job on several machines, a lost
-// machine may be described instead of a process.
+// A description of the process that failed first in a job. Other processes can report that a
+// process is frozen, calls no collective or has not joined. The reported process is then described,
+// even if other processes have ended first. In a job on several machines, a lost machine may be
+// described instead of a process.
 struct JobFailure {
     int rank = -1;  // -1 for a machine
     std::int64_t pid = 0;
     std::string host;
-    // The signal that ended the process, and its exit code (-signal if a signal ended it). Both are
-    // 0 if other processes have reported the failure, and for a lost machine.
+    // The signal that ended the process, or 0, and its exit code (-signal if a signal ended it).
+    // Both are 0 if other processes have reported the failure, and for a lost machine.
     int signal = 0, exit_code = 0;
     std::string op;              // the last collective that the process called, or ""
     std::uint64_t sequence = 0;  // the number of this collective in its group
-    // A text such as "rank 1 (pid 4242, host a) died: signal 9 (Killed) during all_reduce #12" or
-    // "rank 1 (pid 4242, host a) sent no heartbeat for 8 s; its last collective was all_reduce
-    // #12".
+    // A description such as "rank 1 (pid 4242, host a) died: signal 9 (Killed) during all_reduce
+    // #12" or "rank 1 (pid 4242, host a) sent no heartbeat for 8 s; its last collective was
+    // all_reduce #12".
     std::string text = {};
 
     // Returns JSON such as {"rank": 1, "pid": 4242, "host": "a", "signal": 9, "exit_code": -9,
@@ -56,17 +56,20 @@ struct JobFailure {
     std::string to_json() const;
 };
 
-// Forks num_processes children, calls f in each of them with the environment variables that
-// ProcessGroup::create() and Accelerator read, and returns when all children have ended. If
+// Forks num_processes children, calls f in each of them, and returns when all children have ended.
+// The children have the environment variables that ProcessGroup::create() and Accelerator read. If
 // num_processes and num_nodes are 1, f is called in this process without these variables, and its
-// errors are thrown unchanged. If f throws, its process prints the error to stderr. If a process
-// fails, the other processes are stopped and all are started again, at most max_restarts times;
-// then launch_function throws CommError with the rank and the error text. Signals to this process
-// act as in supervise(), and launch_function throws CommError if one of them, or a child that ended
-// with kExitAfterCheckpoint, has stopped the job. Throws UsageError if this process has a thread
-// pool or a CUDA context, which can't be used after a fork, or if num_nodes is above 1 and
-// AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options, CommError if use_port is in
-// use, and Error if the system cannot start a process.
+// errors are thrown unchanged.
+//
+// If f throws, its process prints the error to stderr. If a process fails, the other processes are
+// stopped, and all are started again, at most max_restarts times. After the last failure, throws
+// CommError with the rank and the error text. Signals to this process act as in supervise(). Throws
+// CommError if a signal, or a child that ended with kExitAfterCheckpoint, has stopped the job.
+//
+// Throws UsageError if this process has a thread pool or a CUDA context, because neither can be
+// used after a fork. Throws UsageError if num_nodes is above 1 and AXLE_JOB_TOKEN is not set.
+// Throws ValueError for invalid options, CommError if use_port is in use, and Error if the system
+// cannot start a process.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
 // Calls launch_function() with a function that calls f(args...).
@@ -75,7 +78,7 @@ void launch(const LaunchOptions& options, F&& f, Args&&... args) {
     launch_function(options, [&] { std::invoke(f, args...); });
 }
 
-// Calls launch() with processes that use the CPU, for tests.
+// Calls launch() with processes on the CPU. Used in tests.
 template <class F, class... Args>
 void debug_launch(F&& f, int num_processes, Args&&... args) {
     launch({.num_processes = num_processes, .cpu = true}, std::forward<F>(f),
@@ -94,30 +97,30 @@ struct Command {
 };
 
 // Returns the path of the program that a Command starts. This is `program` if it contains a slash,
-// or else the first executable file of this name in PATH. Throws FileError if there is no such
-// file, or if it is not executable.
+// otherwise the first executable file of this name in PATH. Throws FileError if the file does not
+// exist or is not executable.
 std::string find_program(const std::string& program);
 
 struct SuperviseOptions {
     int max_restarts = 0;
     Milliseconds monitor_interval{100};
-    // The time between a failure and SIGTERM to processes that still run.
+    // The time between a failure and SIGTERM to the processes that still run.
     Milliseconds patience{2000};
-    // The time between a signal that asks processes to end and SIGKILL. After a process has ended
-    // with kExitAfterCheckpoint, also the time before SIGTERM is sent to the other processes.
+    // The time between a signal that asks processes to end and SIGKILL. Also the time between the
+    // end of a process with kExitAfterCheckpoint and SIGTERM to the other processes.
     Milliseconds grace{30000};
     std::string log_dir =
         {};  // logs are <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
-    // Selects the streams that are copied to the streams of this process, with the rank before each
-    // line: 0 none, 1 stdout, 2 stderr, 3 both. Children inherit a stream that is neither logged
-    // nor copied.
+    // Selects the streams that are copied to the streams of this process: 0 none, 1 stdout, 2
+    // stderr, 3 both. Lines are copied with a prefix such as "[rank 1] ". Children inherit streams
+    // that are neither logged nor copied.
     int tee = 0;
-    // A function that is called with the signal when a signal to this process stops the job.
+    // Called when a signal to this process stops the job, with this signal.
     std::function<void(int signal)> on_stop = {};
-    // A function that is called with the failure of each failed launch.
+    // Called after each failed launch with its failure.
     std::function<void(const JobFailure&)> on_failure = {};
-    // A function that returns variables for the environment of all processes, such as a new port
-    // and token. `restart` is 0 for the first launch.
+    // Returns variables for the environment of all processes, such as a new port and token.
+    // `restart` is 0 for the first launch.
     std::function<std::map<std::string, std::string>(int restart)> environment = {};
 };
 
@@ -125,18 +128,18 @@ struct SuperviseOptions {
 // that failed first in the last launch (128 + n for signal n). If a process fails, the other
 // processes are stopped, and the job is restarted up to max_restarts times.
 //
-// The first SIGINT, SIGTERM, SIGHUP or SIGQUIT that this process gets is forwarded to all children,
-// which are killed if they still run after the grace time. Then supervise() returns 128 + n for
+// The first SIGINT, SIGTERM, SIGHUP or SIGQUIT to this process is forwarded to all children.
+// Children that still run after the grace time are killed. supervise() then returns 128 + n for
 // signal n and does not restart the job. A second SIGINT kills the children immediately. SIGUSR1 is
 // forwarded to children that handle it, and has no other effect. If a child ends by itself with
-// kExitAfterCheckpoint, the other children have the grace time to end too; supervise() returns this
-// code and does not restart the job.
+// kExitAfterCheckpoint, the other children are stopped after the grace time; supervise() returns
+// this code and does not restart the job.
 //
 // Children end when this process ends. Each child is the leader of a process group, so that the
-// processes that it has started are stopped too. Throws FileError if a program is not found or a
-// log file can't be created, ValueError for invalid options, arguments and environment variables,
-// and if `commands` is empty, and Error if the system cannot start a process. Messages name a
-// process by its RANK and LOCAL_RANK, or else by its index in `commands`.
+// processes that it has started are also stopped. Throws FileError if a program is not found or a
+// log file can't be created, and Error if the system cannot start a process. Throws ValueError for
+// invalid options, arguments and environment variables, and if `commands` is empty. Messages
+// identify a process by its RANK and LOCAL_RANK, or else by its index in `commands`.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // The part of a job that runs on this machine.
@@ -145,8 +148,8 @@ struct JobNode {
     std::string master_addr = "127.0.0.1";
     int master_port = 0;
     std::string token = {};
-    // The number of CPU threads of each process. If 0, the number is OMP_NUM_THREADS, or if this
-    // variable is not set, the number of cores divided by the number of processes.
+    // The number of CPU threads of each process. If 0, the number is OMP_NUM_THREADS. If this
+    // variable is not set, the number is the number of cores divided by the number of processes.
     int num_threads = 0;
 };
 // Returns the environment variables of a process, such as RANK and WORLD_SIZE, that
@@ -156,26 +159,26 @@ std::map<std::string, std::string> environment_of(const JobNode& place, int loca
 // Returns the CPUs of one process. The physical cores, ordered by NUMA node, are divided equally
 // among the processes, and each process gets consecutive cores.
 std::vector<int> cpus_of(const JobNode& place, int local_rank);
-// Binds the calling thread, and threads that it starts later, to the CPUs of its process as
-// cpus_of() returns them. Does nothing if the launcher has bound the process already, which is
-// assumed if the parent process can run on other CPUs. Returns whether the thread was bound.
+// Binds the calling thread, and threads that it starts later, to the CPUs that cpus_of() returns.
+// Does nothing if the launcher has already bound the process; this is assumed if the parent process
+// can run on other CPUs. Returns whether the thread was bound.
 bool bind_to_cores(const JobNode& place, int local_rank);
 
 // The options of supervise_machines().
 struct MachinesOptions {
-    // This machine among all machines of the job: node_rank is 0 on the machine that hosts the
-    // rendezvous, master_addr is the address of that machine, and master_port the port on which its
-    // launcher listens. All launchers have the same token, which must not be empty.
+    // This machine in the job. node_rank is 0 on the machine that hosts the rendezvous. master_addr
+    // is the address of that machine, and master_port is the port of its launcher. All launchers
+    // have the same token, which must not be empty.
     JobNode place;
-    // The smallest number of machines of a launch, from 1 to place.num_nodes. 0 means
+    // The minimum number of machines of a launch, from 1 to place.num_nodes. 0 means
     // place.num_nodes.
     int min_nodes = 0;
     // The time to wait for all machines at the start, and for min_nodes machines before a restart.
     Milliseconds join_timeout{300'000};
     // The time without a message after which a machine is lost.
     Milliseconds silence_timeout{30'000};
-    // A function that is called with a text about each change, for example when a machine is lost,
-    // when the job is restarted on other machines, and if it is not restarted.
+    // Called with a text about each change, for example when a machine is lost, or when the job is
+    // restarted on other machines or is not restarted.
     std::function<void(const std::string& text)> on_change = {};
 };
 
@@ -183,7 +186,7 @@ struct MachinesOptions {
 // the job are started when all machines have joined, or after the join timeout if at least
 // min_nodes machines have joined. If a process fails, or a machine is lost because its launcher has
 // ended or is silent, the processes of all machines are stopped. The job is restarted on the
-// machines that are left, up to options.max_restarts times. It is not restarted without the machine
+// remaining machines, up to options.max_restarts times. It is not restarted without the machine
 // with node_rank 0, or if fewer than min_nodes machines have joined within the join timeout. A
 // machine can join again while the job runs, and takes part in the next launch.
 //

@@ -13,9 +13,8 @@ namespace axle::dist {
 void check_options(const SuperviseOptions& options);
 
 // Starts all commands, waits until their processes have ended, and calls options.on_failure if the
-// launch has failed. The processes get the variables `environment`, in addition to
-// options.environment and to the variables that contain the number of restarts. `machines` may be
-// nullptr.
+// launch has failed. The environment of the processes contains `environment`, options.environment
+// and the variables with the number of restarts. `machines` may be nullptr.
 JobLaunchResult launch_commands(const std::vector<Command>& commands,
                                 const SuperviseOptions& options, int restart,
                                 JobVariables environment, InterceptedSignals& signals,

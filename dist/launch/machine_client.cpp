@@ -15,17 +15,17 @@
 namespace axle::dist {
 namespace {
 
-// The timeout of one attempt to connect and to join, and the pause between two attempts.
+// The timeout of one attempt to connect and join, and the pause between two attempts.
 constexpr std::chrono::seconds kAttempt{10};
 constexpr std::chrono::milliseconds kPause{200};
 
-// An error after which no other attempt is made, because the server would refuse it too, or because
-// a signal has interrupted the join.
+// An error after which no further attempt is made: the server would refuse it too, or a signal has
+// interrupted the join.
 struct Refused : CommError {
     using CommError::CommError;
 };
 
-// Waits until a descriptor is ready, but at most until the deadline. Throws Refused if `cancel` is
+// Waits until a descriptor is ready, at most until the deadline. Throws Refused if `cancel` is
 // readable.
 void wait(std::vector<pollfd> waited, const Socket& cancel, TimePoint deadline) {
     waited.push_back({cancel.descriptor(), POLLIN, 0});
@@ -48,7 +48,7 @@ MachineLink connect(const MachinesOptions& options, const Socket& cancel, TimePo
     throw CommError(reason);
 }
 
-// Sends the request to join and returns the first messages of the server.
+// Sends the join request and returns the first messages of the server.
 std::vector<MachineMessage> request(MachineLink& link, const MachinesOptions& options,
                                     const Socket& cancel, TimePoint deadline) {
     link.send(JoinMachine{.host = host_name(),

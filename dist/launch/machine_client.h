@@ -1,4 +1,4 @@
-// Private to dist: MachineClient, which implements Machines on all machines except machine 0.
+// Private to dist: MachineClient, the implementation of Machines on all machines except machine 0.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class MachineClient : public Machines {
     void handle(const LaunchStart& start);
     void handle(const LaunchFailure& failure);
     void handle(const JobEnd& end);
-    // Ignores messages that only the server receives, heartbeats, and refusals after the join.
+    // Ignores heartbeats, refusals after the join, and messages that only the server receives.
     void handle(const auto&) {}
 
     MachineLink link_;

@@ -10,7 +10,8 @@
 namespace axle::dist {
 namespace {
 
-// The maximum number of bytes that the peer may leave unread.
+// The maximum number of bytes that wait to be sent. If the peer does not read them, the connection
+// is lost.
 constexpr std::size_t kMaxUnread = 4 * kMaxLauncherLine;
 constexpr int kReadsAtOnce = 16;  // reads per call, limited in case a peer sends continuously
 
@@ -35,13 +36,14 @@ std::vector<MachineMessage> MachineLink::proceed() {
     std::vector<MachineMessage> messages;
     if (is_lost()) return messages;
     const TimePoint now = Clock::now();
-    // After this process was suspended, missing messages do not mean that the peer is lost.
+    // If this process was suspended, it could not receive messages. This does not mean that the
+    // peer is lost.
     if (now - next_heartbeat_ > silence_timeout_ / 4) last_received_ = now;
     read(messages);
     write();
     if (now >= next_heartbeat_) {
         next_heartbeat_ = now + interval_;
-        // Messages that are not sent yet have the same effect as a heartbeat when they are sent.
+        // Unsent messages have the same effect as a heartbeat when they are sent.
         if (out_.empty()) send(MachineHeartbeat());
     }
     if (!is_lost() && now - last_received_ > silence_timeout_)
@@ -62,7 +64,7 @@ void MachineLink::finish(TimePoint deadline) {
         std::vector<pollfd> waited;
         add_poll_entry(waited);
         ::poll(waited.data(), waited.size(), milliseconds_until(deadline));
-        // If the connection were closed with unread data, the system would reset it.
+        // Unread data is read first, because close() with unread data would reset the connection.
         std::vector<MachineMessage> ignored;
         read(ignored);
     }

@@ -13,28 +13,27 @@
 
 namespace axle::dist {
 
-// A connection on which both sides have proven that they have the job's token. No function except
-// finish() waits. The connection is lost if the peer closes it, sends an invalid message, sends
-// nothing within the silence timeout, or leaves too many messages unread.
+// A connection between two launchers that have proven that they have the job's token. Only finish()
+// waits. The connection is lost if the peer closes it, sends an invalid message, sends nothing
+// within the silence timeout, or leaves too many messages unread.
 class MachineLink {
   public:
     MachineLink(Socket socket, std::chrono::milliseconds silence_timeout);
 
     bool is_lost() const { return !reason_.empty(); }
-    // Returns a text such as "the connection was closed", or "" if the connection is not lost.
+    // Returns the reason why the connection is lost, such as "the connection was closed", or "".
     const std::string& reason() const { return reason_; }
 
     void send(const MachineMessage& message);
-    // Sends heartbeats and the rest of earlier messages, and returns the messages that were
-    // received.
+    // Sends heartbeats and unsent messages. Returns the messages that were received.
     std::vector<MachineMessage> proceed();
 
     void add_poll_entry(std::vector<pollfd>& waited) const;
     // Returns the time at which proceed() must be called even if there is nothing to read or write.
     TimePoint next_timer() const { return next_heartbeat_; }
 
-    // Waits until the peer has closed the connection, but at most until the deadline, so that the
-    // peer receives all messages.
+    // Waits until the peer has closed the connection, at most until the deadline. The peer can thus
+    // receive all messages.
     void finish(TimePoint deadline);
 
   private:

@@ -11,7 +11,8 @@
 namespace axle::dist {
 namespace {
 
-// A line is shorter than kMaxLauncherLine even if every character of its texts is escaped.
+// The maximum length of a text in a message. A line is then shorter than kMaxLauncherLine even if
+// every character of its texts is escaped.
 constexpr std::size_t kMaxMachineText = kMaxLauncherLine / 32;
 
 class Writer {
@@ -31,8 +32,8 @@ class Writer {
     Tree& map_;
 };
 
-// Reads fields. is_valid() returns false if a field is missing, or has another type or an integer
-// out of range.
+// Reads the fields of a message. is_valid() returns false if a field is missing, has another type,
+// or is an integer out of range.
 class Reader {
   public:
     explicit Reader(const Tree& map) : map_(map) {}
@@ -63,7 +64,7 @@ class Reader {
     bool is_valid_ = true;
 };
 
-// Tries the alternatives of MachineMessage, from index I on.
+// Reads a message of the type `type`, trying the alternatives of MachineMessage from index I.
 template <std::size_t I = 0>
 std::optional<MachineMessage> read_as(const Tree& map, const std::string& type) {
     if constexpr (I < std::variant_size_v<MachineMessage>) {

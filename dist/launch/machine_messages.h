@@ -16,8 +16,8 @@
 
 namespace axle::dist {
 
-// Each message has a function that passes the names and values of its fields to f, which reads or
-// writes them.
+// In each message, fields() passes the names and values of the fields to f. f reads or writes the
+// values.
 
 // The first message of a client.
 struct JoinMachine {
@@ -42,7 +42,7 @@ struct MachineRefused {
 // Starts a launch.
 struct LaunchStart {
     static constexpr const char* type = "start";
-    int restart = 0;  // number of restarts of the job so far
+    int restart = 0;  // number of restarts before this launch
     int node_rank = 0, num_nodes = 1;
     int master_port = 0;  // the port of rank 0
     static void fields(auto& m, auto&& f) {
@@ -50,8 +50,8 @@ struct LaunchStart {
         f("master_port", m.master_port);
     }
 };
-// Reports the first failure of a launch, from a client to the server and from the server to all
-// other clients, which end their processes.
+// Reports the first failure of a launch. A client sends it to the server, and the server sends it
+// to all other clients. Each client then ends its processes.
 struct LaunchFailure {
     static constexpr const char* type = "failed";
     int restart = 0, exit_code = 1;
@@ -75,14 +75,15 @@ struct LaunchEnd {
         f("checkpoint", m.is_checkpoint), f("failed", m.failed);
     }
 };
-// Ends the job. Launchers whose processes still run end them when they receive this message.
+// Ends the job. A launcher that receives this message ends its processes that still run.
 struct JobEnd {
     static constexpr const char* type = "finish";
     int exit_code = 0;
-    std::string text;  // why the job is not restarted, or ""
+    std::string text;  // the reason why the job is not restarted, or ""
     static void fields(auto& m, auto&& f) { f("exit_code", m.exit_code), f("text", m.text); }
 };
-// Sent by both sides every second, or every quarter of the silence timeout if this is shorter.
+// Sent by both sides every second. If a quarter of the silence timeout is shorter, sent at this
+// interval.
 struct MachineHeartbeat {
     static constexpr const char* type = "heartbeat";
     static void fields(auto&, auto&&) {}

@@ -17,8 +17,8 @@
 namespace axle::dist {
 namespace {
 
-// The longest time that machine 0 waits until the other launchers have received the message that
-// ends the job.
+// The maximum time that machine 0 waits at the end until the other launchers have received the
+// message that ends the job.
 constexpr std::chrono::seconds kLinger{2};
 
 Environment environment_of(const MachinesOptions& options) {
@@ -133,7 +133,7 @@ void MachineServer::handle(Member& member, const JoinMachine& request) {
         return member.link.send(*refused);
     }
     member.has_joined = true;
-    member.link.send(MachineHeartbeat());  // accepts the request
+    member.link.send(MachineHeartbeat());  // tells the client that it was accepted
     if (is_running_) tell(str(member.text(), " has joined and waits for a restart"));
 }
 
@@ -154,8 +154,8 @@ std::optional<MachineRefused> MachineServer::reason_to_refuse(const Member& memb
                        request.local_world_size);
     for (const auto& other : members_) {
         if (!other->has_joined || other->machine != member.machine) continue;
-        // If the machine was restarted, the server may not have detected yet that its earlier
-        // launcher is lost. So a later attempt may succeed.
+        // A later attempt may succeed: if the machine was restarted, the server may not have
+        // detected yet that its earlier launcher is lost.
         return MachineRefused{.text = str("the node_rank of ", member.text(),
                                           " is used by another launcher: ", other->text()),
                               .try_again = restart_ >= 0};
@@ -194,7 +194,7 @@ void MachineServer::remove_lost() {
 void MachineServer::on_lost(const Member& member) {
     if (!member.has_joined || is_over_) return;
     const std::string text = str(member.text(), " is lost: ", member.link.reason());
-    // The failure of a launch is reported when its processes have ended.
+    // While processes of the launch still run, its failure is reported after they have ended.
     if (!member.is_running || failure_) tell(text);
     if (!member.is_running) return;
     fail_launch({.restart = restart_, .failure = {.host = member.host, .op = {}, .text = text}},
@@ -237,7 +237,7 @@ void MachineServer::start_if_ready() {
     const int all = options_.place.num_nodes, least = options_.min_nodes;
     const int present = static_cast<int>(joined().size()) + 1;
     const bool is_late = Clock::now() >= join_deadline_;
-    // A restart does not wait for machines that are lost.
+    // A first launch waits for all machines. A restart does not wait for lost machines.
     const int needed = restart_ < 0 && !is_late ? all : least;
     if (present >= needed) return start();
     if (!is_late) return;

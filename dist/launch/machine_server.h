@@ -14,14 +14,14 @@
 
 namespace axle::dist {
 
-// Accepts the launchers of the other machines and decides about launches. A launcher joins with its
-// machine's number, which stays the same during the job; its rank in a launch is its position among
-// the machines of this launch.
+// Accepts the launchers of the other machines and decides about launches. A launcher joins with the
+// number of its machine. This number stays the same during the job. The machine's rank in a launch
+// is its position among the machines of this launch.
 class MachineServer : public Machines {
   public:
-    // Throws CommError if it can't listen.
+    // Throws CommError if the server can't listen on its port.
     MachineServer(const MachinesOptions& options, int max_restarts);
-    // Sends JobEnd to all launchers. Waits until they have received it, but at most two seconds.
+    // Sends JobEnd to all launchers. Waits until they have received it, at most two seconds.
     ~MachineServer() override;
 
     void proceed() override;
@@ -33,14 +33,14 @@ class MachineServer : public Machines {
     void report(const LaunchEnd& end) override;
 
   private:
-    // A launcher with the job's token.
+    // A launcher that has proven that it has the job's token.
     struct Member {
         int machine = 0;
         MachineLink link;
         std::string host = {};
         std::int64_t pid = 0;
         bool has_joined = false;
-        bool is_refused = false;  // true also after a signal has stopped the launcher
+        bool is_refused = false;  // also true after a signal has stopped the launcher
         bool is_running = false;  // whether processes of its machine still run in this launch
         std::string text() const;
     };

@@ -33,8 +33,8 @@ int number_in(const JobVariables& environment, const char* name, std::size_t oth
                                       : std::atoi(found->second.c_str());
 }
 
-// Returns lines NAME=value with the environment of this process and the variables `added`, which
-// take precedence.
+// Returns lines NAME=value with the environment of this process and the variables `added`. The
+// added variables take precedence.
 std::vector<std::string> lines_of(const JobVariables& added) {
     std::vector<std::string> lines;
     for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -130,7 +130,7 @@ void check_options(const SuperviseOptions& options) {
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }
 
-// Files in PATH that are not executable are skipped. No file is run with a shell.
+// Skips files in PATH that are not executable. No file is run by a shell, unlike execvp.
 std::string find_program(const std::string& program) {
     namespace fs = std::filesystem;
     std::error_code ignored;

@@ -51,8 +51,8 @@ int stop_signal(InterceptedSignals& signals) {
     return 0;
 }
 
-// Joins the other machines. After a signal that stops the launcher, stores the signal in `signal`
-// and returns nullptr.
+// Joins the other machines. Returns nullptr after a signal that stops the launcher, and stores this
+// signal in `signal`.
 std::unique_ptr<Machines> join(const MachinesOptions& machines, int max_restarts,
                                InterceptedSignals& signals, int& signal) {
     const Socket cancel(::fcntl(signals.fd(), F_DUPFD_CLOEXEC, 0));
@@ -68,8 +68,8 @@ std::unique_ptr<Machines> join(const MachinesOptions& machines, int max_restarts
     }
 }
 
-// Waits for the next decision. After a signal that stops the launcher, stores the signal in
-// `signal` and returns nullopt.
+// Waits for the next decision. Returns nullopt after a signal that stops the launcher, and stores
+// this signal in `signal`.
 std::optional<MachineDecision> next_decision(Machines& machines, InterceptedSignals& signals,
                                              int& signal) {
     for (;;) {

@@ -20,8 +20,8 @@ constexpr const char* kVariable = "AXLE_MPI_LIBRARY";
 constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
 constexpr const char* kMpich = "libaxle_mpi_mpich.so";
 
-// Returns the names of the libraries that support the launcher of this process. SLURM sets the
-// variables of PMI for all implementations.
+// Returns the names of the libraries that support the launcher of this process. SLURM is not
+// considered, because it sets the PMI variables for all implementations.
 std::vector<std::string> names_for(const Variables& variables) {
     const auto has = [&](const char* name) { return variables(name).has_value(); };
     if (has("OMPI_COMM_WORLD_RANK")) return {kOpenMpi};
@@ -30,7 +30,7 @@ std::vector<std::string> names_for(const Variables& variables) {
     return {kOpenMpi, kMpich};
 }
 
-// Returns the error text for the case that no library exists at `places`.
+// Returns the error text if no library exists at `places`.
 std::string not_found(const std::string& places) {
     return str("no engine library was found: ", places,
                "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
@@ -42,7 +42,8 @@ MpiLibrary open_at(const std::string& path, std::uint32_t version) {
     const auto [library, error] = kernels::open_library(path);
     if (!error.empty()) return {.error = str("the engine library was not opened: ", error)};
     if (library == nullptr) return {.error = not_found(path)};
-    // Converts a pointer to data into a pointer to a function, as POSIX requires of dlsym().
+    // Converts a pointer to data to a pointer to a function. POSIX requires this conversion for
+    // dlsym().
     const auto entry = reinterpret_cast<MpiEntry>(dlsym(library, kMpiEntry));
     if (entry == nullptr) {
         dlclose(library);

@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// The number of bytes that one round transfers for all ranks together, and the bounds of the number
+// The number of bytes that one round transfers for all ranks together, and the minimum and maximum
 // for one rank.
 constexpr Bytes kRound = 4 << 20, kLeastPart = 4 << 10, kMostPart = 1 << 20;
 // The number of bytes of a broadcast or a message that are transferred at a time.
@@ -32,8 +32,8 @@ std::vector<Bytes> offsets_of(std::span<const Bytes> bytes) {
     return offsets;
 }
 
-// Copies the parts of one round to their places. Rank i's data begins at offsets[i] of `to`, and
-// its part of this round `begin` bytes later.
+// Copies the parts of one round to `to`. The data of rank i begins at offsets[i], and its part of
+// this round begins `begin` bytes after this offset.
 void unpack(void* to, std::span<const Bytes> offsets, const MpiParts& parts, Bytes begin,
             const std::byte* from) {
     for (std::size_t i = 0; i < offsets.size(); ++i)
@@ -41,7 +41,7 @@ void unpack(void* to, std::span<const Bytes> offsets, const MpiParts& parts, Byt
                    parts.counts[i]);
 }
 
-// Copies the data for each rank to its part of one round.
+// Copies the data for each rank to the rank's part of one round.
 void pack(std::byte* to, const MpiParts& parts, const void* from, std::span<const Bytes> offsets,
           Bytes begin) {
     for (std::size_t i = 0; i < offsets.size(); ++i)
@@ -63,7 +63,7 @@ MpiEngine::MpiEngine(const MpiFunctions& mpi, MpiComm* comm, int rank, int size,
     for (auto& memory : memory_) memory = std::make_shared<MpiMemory>();
 }
 
-// A communicator with an operation in progress cannot be freed.
+// Does not free a communicator with an operation in progress, because MPI does not allow this.
 MpiEngine::~MpiEngine() {
     if (!state_.is_abandoned) state_.mpi.close(comm_);
 }
@@ -111,7 +111,8 @@ void MpiEngine::all_gather_for(const char* call, void* out, const void* in,
 void MpiEngine::all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                            std::span<const std::int64_t> in_bytes) {
     const std::vector<Bytes> to = offsets_of(out_bytes), from = offsets_of(in_bytes);
-    // Sizes may differ between ranks, but all ranks must take part in all rounds.
+    // Sizes may differ between ranks, but all ranks must take part in all rounds. So the number of
+    // rounds is computed from the largest size.
     const Bytes sum = std::accumulate(in_bytes.begin(), in_bytes.end(), Bytes{0});
     const Bytes longest = maximum("all_to_all", sum, largest(in_bytes));
     in_rounds(
@@ -137,7 +138,7 @@ void MpiEngine::all_to_all(void* out, std::span<const std::int64_t> out_bytes, c
 void MpiEngine::gather(void* out, const void* in, std::span<const std::int64_t> bytes, int root) {
     const bool is_root = rank_ == root;
     const std::vector<Bytes> offsets = offsets_of(bytes);
-    // Only the root has the sizes of all ranks.
+    // Only the root has the sizes of all ranks, so the ranks compute the largest size together.
     const Bytes longest = maximum("gather", bytes[own()], bytes[own()]);
     in_rounds(
         "gather", bytes[own()], parts_.count(longest),
@@ -208,7 +209,7 @@ void MpiEngine::barrier() {
     operation.wait();
 }
 
-// Returns a tag as an int. MPI has fewer tags than TCP.
+// Returns a tag as an int. Throws ValueError if it exceeds the largest tag of MPI.
 int MpiEngine::tag_of(const char* call, std::uint64_t tag) const {
     if (tag > static_cast<std::uint64_t>(last_tag_))
         throw ValueError(str(call, ": the tag must be at most ", (last_tag_ - 1) / 2, " over ",
@@ -259,7 +260,7 @@ std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ran
     members.reserve(ranks.size());
     for (const int each : ranks) members.push_back(job.world_ranks[static_cast<std::size_t>(each)]);
     const int size = static_cast<int>(members.size());
-    // MPI guarantees the tags 0 to 32767.
+    // MPI guarantees only the tags 0 to 32767.
     const int tag = static_cast<int>(id % 32768);
     MpiError error = {};
     MpiComm* const comm = job.functions->open(members.data(), size, tag, &error);

@@ -1,11 +1,13 @@
-// Private to dist: MpiEngine, which implements HostEngine with the non-blocking collectives of MPI.
+// Private to dist: MpiEngine, the implementation of HostEngine with the non-blocking collectives of
+// MPI.
 //
-// MPI transfers bytes, and Axle reduces numbers (reduce.h). So every element is combined in the
-// order of ranks and rounded once, with the same bits as over TCP, for all dtypes.
+// MPI transfers only bytes; Axle reduces the numbers (reduce.h). Therefore every element is
+// combined in the order of ranks and rounded once, with the same bits as over TCP, for all dtypes.
 //
-// Data moves in rounds through memory of the engine. So the counts of MPI, which are of type int,
-// suffice for all sizes, and an operation that MPI cannot end after a failure does not access the
-// memory of tensors. While one round is transferred, the data of another is copied or reduced.
+// Data moves in rounds through memory of the engine. The counts of MPI, which are of type int, thus
+// suffice for all sizes. An operation that MPI cannot end after a failure does not access the
+// memory of tensors. While one round is transferred, the data of another round is copied or
+// reduced.
 #pragma once
 
 #include <array>
@@ -49,8 +51,8 @@ class MpiEngine final : public HostEngine {
     using Bytes = std::int64_t;
 
     std::size_t own() const { return static_cast<std::size_t>(rank_); }
-    // Runs rounds. start(round, memory, operation) starts the transfer of a round, and after its
-    // end, finish(round, memory) uses the received data.
+    // Runs rounds. start(round, memory, operation) starts the transfer of a round. After the
+    // transfer, finish(round, memory) uses the received data.
     template <class Start, class Finish>
     void in_rounds(const char* call, Bytes bytes, std::int64_t rounds, Start&& start,
                    Finish&& finish);

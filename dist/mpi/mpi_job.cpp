@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Sends a text of each rank to rank 0, which calls `judge` with the texts in rank order, and
-// returns its result on all ranks. `judge` returns "+" and a result, or "-" and a reason.
+// Sends a text of each rank to rank 0. Rank 0 calls `judge` with the texts in rank order. The
+// result of `judge`, "+" and a result or "-" and a reason, is returned on all ranks.
 std::string agree(Control& control, const std::string& what, const std::string& own,
                   milliseconds timeout,
                   const std::function<std::string(const std::vector<std::string>&)>& judge) {
@@ -37,8 +37,8 @@ std::string agree(Control& control, const std::string& what, const std::string& 
     throw CommError(str("ProcessGroup: backend mpi: ", reason));
 }
 
-// Reads numbers that are separated by spaces. Throws CommError if the text contains no number, or
-// anything other than numbers and spaces.
+// Reads numbers separated by spaces. Throws CommError if the text contains no number, or anything
+// other than numbers and spaces.
 std::vector<int> numbers_in(std::string_view text) {
     std::vector<int> numbers;
     const char* at = text.data();

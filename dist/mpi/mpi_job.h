@@ -21,21 +21,20 @@ struct MpiJob {
     int last_tag = 0;
 };
 
-// Opens the engine library with open() and initializes MPI on all ranks, which must all call this
-// function. If a rank cannot do so, the implementations differ, or the ranks were not started
-// together by MPI, all ranks throw CommError with the same reason.
+// Opens the engine library with open() and initializes MPI. All ranks must call this function. If
+// this fails on a rank, the implementations differ, or the ranks were not started together by MPI,
+// all ranks throw CommError with the same reason.
 MpiJob join_mpi(Control& control, std::chrono::milliseconds timeout,
                 const std::function<MpiLibrary()>& open);
 
 // --- implementation of join_mpi()
 
 // Returns the reason why processes with these engine libraries cannot communicate, or "". Each text
-// begins with '+' and the name of the implementation, or with '-' and the reason why the rank has
-// no library.
+// is '+' and the name of the implementation, or '-' and the reason why the rank has no library.
 std::string find_library_obstacle(const std::vector<std::string>& texts);
 // Returns the reason why these ranks of MPI cannot form a job, or "". Each text is "+<rank> <size>"
-// of MPI_COMM_WORLD, or begins with '-' and the reason why MPI was not initialized. Writes the
-// ranks to `ranks`.
+// of MPI_COMM_WORLD, or '-' and the reason why MPI was not initialized. Writes the ranks to
+// `ranks`.
 std::string find_world_obstacle(const std::vector<std::string>& texts, std::vector<int>& ranks);
 
 }  // namespace axle::dist

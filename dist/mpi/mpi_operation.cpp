@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 // The maximum time that the destructor waits for the end of an operation.
 constexpr milliseconds kCancelTimeout{50};
 
-// The pauses between two tests of an operation. A test also lets MPI transfer data. At first, the
+// The pauses between two tests of an operation. Each test also makes progress in MPI. At first, the
 // thread only yields, because most operations end within microseconds.
 class Pauses {
   public:
@@ -34,7 +34,8 @@ class Pauses {
     const Clock::time_point begin_ = Clock::now();
 };
 
-// Keeps memory until the process ends.
+// Keeps memory until the process ends, because an operation that MPI cannot end may still access
+// it.
 void keep_forever(std::shared_ptr<MpiMemory> memory) {
     static std::mutex mutex;
     static auto* const kept = new std::vector<std::shared_ptr<MpiMemory>>;

@@ -15,15 +15,14 @@ namespace axle::dist {
 struct MpiEngineState {
     const MpiFunctions& mpi;
     std::chrono::milliseconds timeout;
-    // Whether operations must end, and whether an operation could not be ended. In the second case,
-    // the communicator cannot be used or freed any more.
+    // Whether operations must end, and whether an operation could not be ended. After the latter,
+    // the communicator cannot be used or freed.
     std::atomic<bool> is_aborted = false, is_abandoned = false;
 };
 
-// An operation in progress, and the memory that it uses. MPI cannot end an operation, except a
-// receive. The destructor waits at most 50 ms for an operation that is in progress because wait()
-// of this or another operation has thrown. If the operation has not ended then, its memory is never
-// freed, and the engine is aborted.
+// An operation in progress, and the memory that it uses. MPI can cancel a receive, but no other
+// operation. If wait() has thrown, the destructor waits at most 50 ms for the operation. If the
+// operation has not ended by then, its memory is never freed, and the engine is aborted.
 class MpiOperation {
   public:
     // `call` is the name of the engine's function, and `bytes` the size of its data, for error
@@ -35,7 +34,7 @@ class MpiOperation {
     MpiOperation& operator=(const MpiOperation&) = delete;
 
     // Calls begin(mpi, error), which starts an operation on `memory` and returns its request. The
-    // earlier operation must have ended. Throws CommError if MPI fails, and after an abort.
+    // previous operation must have ended. Throws CommError if MPI fails, and after an abort.
     template <class F>
     void start(MpiMemory& memory, F&& begin) {
         check_not_aborted();

@@ -12,8 +12,8 @@
 namespace axle::dist {
 namespace {
 
-// If the other ranks send at most this number of bytes in total, and at most the part of one round,
-// every rank receives all inputs and reduces them itself.
+// The maximum total size in bytes that the other ranks send in a small reduction, which must also
+// fit into one round. Every rank then receives all inputs and reduces them itself.
 constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 
 }  // namespace

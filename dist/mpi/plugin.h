@@ -1,10 +1,10 @@
 // Private to dist: the C interface of an engine library, libaxle_mpi_openmpi.so or
-// libaxle_mpi_mpich.so. Implementations of MPI have different binary interfaces, so there is one
-// library for each, and only these libraries link MPI. A program opens one of them on request
-// (library.h).
+// libaxle_mpi_mpich.so. Implementations of MPI have different binary interfaces, so each
+// implementation has its own library. Only these libraries link MPI. A program opens one of them
+// when it uses the backend "mpi" (library.h).
 //
 // No function throws, and kMpiEntry is the only exported symbol. Functions that can fail return
-// false or null and write the reason to `error`. All data is bytes; Axle reduces numbers itself.
+// false or nullptr and write the reason to `error`. All data is bytes; Axle reduces numbers itself.
 // Functions may be called concurrently.
 #pragma once
 
@@ -26,17 +26,17 @@ enum class MpiState : std::int32_t { pending, done, failed };
 
 extern "C" {
 
-// The functions of one version of the interface. axle_mpi_functions(version) returns null if the
+// The functions of one version of the interface. axle_mpi_functions(version) returns nullptr if the
 // library has another version.
 struct MpiFunctions {
     std::uint32_t version;
     std::uint32_t size;          // sizeof(MpiFunctions)
     const char* implementation;  // "Open MPI" or "MPICH"
 
-    // Initializes MPI with MPI_THREAD_MULTIPLE, unless the program has initialized it. Fails if
-    // MPI does not provide this thread level. If this function has initialized MPI, MPI is
-    // finalized when the program exits, unless operations are still in progress. Writes the rank
-    // and the size of MPI_COMM_WORLD, and the largest tag of messages.
+    // Initializes MPI with MPI_THREAD_MULTIPLE, unless the program has initialized it. Fails if MPI
+    // does not provide this thread level. If this function has initialized MPI, MPI is finalized
+    // when the program exits, unless operations are still in progress. Writes the rank and the size
+    // of MPI_COMM_WORLD, and the largest message tag.
     bool (*init)(int* rank, int* size, int* last_tag, MpiError* error);
 
     // Creates a communicator of ranks of MPI_COMM_WORLD, ranks[i] as rank i. Waits until all these
@@ -47,8 +47,8 @@ struct MpiFunctions {
 
     // Start an operation and return its request, which test() frees. Counts and offsets are in
     // bytes, with one entry for each rank, and are copied. Data must stay valid until the end of
-    // the operation. Only the root uses `out` and the arrays of gather(), and `in` and the arrays
-    // of scatter().
+    // the operation. In gather(), only the root uses `out` and the arrays; in scatter(), only the
+    // root uses `in` and the arrays.
     MpiRequest* (*broadcast)(MpiComm* comm, void* data, int bytes, int root, MpiError* error);
     MpiRequest* (*all_gather)(MpiComm* comm, const void* in, int bytes, void* out,
                               const int* counts, const int* offsets, MpiError* error);
@@ -69,11 +69,11 @@ struct MpiFunctions {
     MpiRequest* (*receive)(MpiComm* comm, void* data, int bytes, int from, int tag,
                            MpiError* error);
 
-    // Returns the state of an operation. Frees the request unless the operation is pending. Lets
-    // MPI make progress, so it must be called until the operation ends.
+    // Returns the state of an operation. Frees the request unless the operation is pending. Must be
+    // called until the operation ends, because MPI makes progress in this call.
     MpiState (*test)(MpiRequest* request, MpiError* error);
-    // Cancels a receive; test() then ends with success or a failure. Other operations of MPI cannot
-    // be canceled.
+    // Cancels a receive. test() then ends with success or a failure. MPI cannot cancel other
+    // operations.
     void (*cancel)(MpiRequest* request);
 };
 

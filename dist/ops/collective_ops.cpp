@@ -65,7 +65,7 @@ Tensor copy_to_group(const Tensor& x, const Group& group) {
 
 namespace {
 
-// Sums the tensors, which have one dtype, over all ranks and returns the sums. Calls all_reduce
+// Returns the sums of the tensors over all ranks. All tensors must have one dtype. Calls all_reduce
 // once, unless the sums are recorded.
 Grads summed(const Grads& tensors, const Group& group) {
     if (grad_enabled()) {

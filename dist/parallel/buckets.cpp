@@ -21,8 +21,8 @@ std::size_t bytes_of(const Tensor& t, DType dtype) {
     return static_cast<std::size_t>(t.numel()) * size_of(dtype);
 }
 
-// A group of tensors to which cut() adds tensors. `last` is the position of the group's last tensor
-// in `order`.
+// A group of tensors while cut() fills it. `last` is the position of the group's last tensor in
+// `order`.
 struct Run {
     BucketKind kind;
     bool is_first = true;
@@ -67,7 +67,7 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
 }
 
 // Divides the tensors into messages of about 64 MiB, and returns the detached tensors of each
-// message. Returns no messages if the group has one process.
+// message. Returns no messages for a group of one process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;

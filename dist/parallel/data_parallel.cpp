@@ -20,7 +20,7 @@ std::vector<Tensor> tensors_of(const nn::StateDict& state) {
     return result;
 }
 
-// Returns whether another part of the training reduces the gradient (expert parallel).
+// Returns whether expert parallel training already reduces the gradient.
 bool is_reduced(const Tensor& parameter) {
     const auto slice = autograd::slice_of(parameter);
     return slice != nullptr && slice->is_reduced();
@@ -92,7 +92,7 @@ void DataParallel::set_model(nn::Module& moved) { impl_->model = &moved; }
 void DataParallel::before_forward() {
     Impl& impl = *impl_;
     if (!impl.broadcasts_buffers || !impl.model->is_training()) return;
-    // Buffers that a forward without sync has computed are not broadcast.
+    // If the last forward ran without sync, the buffers are not broadcast.
     const bool reduces = syncs() && !impl.reducer.is_local;
     if (!std::exchange(impl.buffers_are_due, reduces)) return;
     int root = 0;

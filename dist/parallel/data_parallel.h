@@ -11,10 +11,10 @@
 //
 // With use_deterministic_algorithms(), gradients have the same bits for any number of processes if
 // two conditions are true. The number of processes times the number of accumulated passes is the
-// same power of two, and the data are the same: pass k of rank r has the batch of pass k * size + r
-// of a single process. In this mode all passes are reduced, even without sync, and the sums form
-// one binary tree. Before the pass with sync, the gradients already contain the sum of the passes
-// that were reduced so far; zero_grad() discards this sum.
+// same power of two. The data are the same: pass k of rank r has the batch of pass k * size + r of
+// a single process. In this mode all passes are reduced, even without sync, and the sums form one
+// binary tree. Before the pass with sync, the gradients contain the sum of the passes that were
+// already reduced; zero_grad() discards this sum.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct GradientBucket {
     std::vector<Tensor> gradients;
 };
 
-// A policy for the reduction of buckets. start() begins the reduction of a bucket; it is called
+// A policy for the reduction of buckets. start() begins the reduction of a bucket. It is called
 // during backward and Join::finish(), for the same buckets in the same order on all ranks.
 // Pending::finish() waits for the reduction and writes the mean over all ranks to bucket.buffer.
 class CommHook {
@@ -53,26 +53,26 @@ class CommHook {
     virtual Pending start(GradientBucket& bucket, ProcessGroup& group) = 0;
 
     // Returns the state that this rank keeps between reductions of the buckets of one model, for
-    // checkpoints. A hook without state returns an empty map, as the default does.
+    // checkpoints. A hook without state returns an empty map, as this default does.
     virtual Tree state_dict(const std::vector<GradientBucket>&) const { return Tree::map(); }
-    // The origin of a state: it was saved by the rank that loads it, by rank 0 of a job with
+    // Where a state comes from: it was saved by the rank that loads it, by rank 0 of a job with
     // another number of ranks, or for buckets with other parameters.
     enum class Source : std::uint8_t { own, other_rank, other_buckets };
     // Loads a state; an empty map resets the hook. Returns false if a part of the state was reset
-    // instead, because it belongs to another rank, to other buckets or to other options. Throws
-    // ValueError if the state is invalid.
+    // instead of loaded, because it belongs to another rank, to other buckets or to other options.
+    // Throws ValueError if the state is invalid.
     virtual bool load_state_dict(const Tree&, const std::vector<GradientBucket>&, Source) {
         return true;
     }
 
-    // Called by each DataParallel that gets this hook. A hook with a state returns a new hook with
-    // the same options and an empty state, which the DataParallel uses instead, so that several
-    // models do not share a state. The default returns nullptr: the DataParallel uses this hook.
+    // Called by each DataParallel that uses this hook. A hook with a state returns a new hook with
+    // the same options and an empty state, because models must not share a state. The DataParallel
+    // then uses the new hook. This default returns nullptr: the DataParallel uses this hook.
     virtual std::shared_ptr<CommHook> for_model() const { return nullptr; }
 };
 
-// The replicas of a model, one per rank, whose gradients are averaged. The model must outlive the
-// DataParallel; call set_model() if the model moves. Not thread-safe.
+// Trains the replicas of a model, one per rank, and averages their gradients. The model must
+// outlive the DataParallel; call set_model() if the model moves. Not thread-safe.
 class DataParallel : public DistributedModel {
   public:
     // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
@@ -87,26 +87,27 @@ class DataParallel : public DistributedModel {
     // Returns whether syncs() is true and no LocalSgd is active.
     bool reduces() const override;
     NoSyncGuard no_sync();
-    // Ranks without data (see Join) add zero.
+    // Returns the sum over all ranks. Ranks without data (see Join) add zero.
     Tensor sum(const Tensor& number) override;
 
-    // If broadcast_buffers is true and the model is in training mode, broadcasts the buffers of
-    // rank 0 (with a Join, of the first rank with data), unless reduces() was false at the last
-    // call in training mode. Must be called before each forward; hooks that Accelerator::prepare()
-    // attaches call it.
+    // Broadcasts the buffers of rank 0 (with a Join, of the first rank with data) if
+    // broadcast_buffers is true and the model is in training mode. Does nothing if reduces() was
+    // false at the last call in training mode. Must be called before each forward; hooks that
+    // Accelerator::prepare() attaches call it.
     void before_forward() override;
     void set_model(nn::Module& moved) override;
 
-    // Returns what a checkpoint of this rank needs in addition to the model of rank 0: the layout
-    // of the buckets (only on rank 0, because it is the same on all ranks), the state of the hook,
-    // the steps of an active LocalSgd, and parameters and buffers that can differ from rank 0.
+    // Returns the state that a checkpoint of this rank needs in addition to the model of rank 0.
+    // The layout of the buckets is the same on all ranks, so only rank 0 returns it. The state also
+    // has the hook's state, the steps of an active LocalSgd, and parameters and buffers that can
+    // differ from rank 0.
     Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
-    // of rank 0 must be added to the states of other ranks. An active LocalSgd, or else the next
-    // one, continues with the saved steps. If the number of ranks has changed, is_own must be
-    // false, and all ranks must load the state of rank 0. Returns false if the state of the hook
-    // was not restored completely (see CommHook). Throws ValueError, ShapeError or DTypeError if
-    // the state is invalid.
+    // of rank 0 must be added to the states of other ranks. The active LocalSgd, or the next one if
+    // none is active, continues with the saved steps. If the number of ranks has changed, is_own
+    // must be false, and all ranks must load the state of rank 0. Returns false if the state of the
+    // hook was not restored completely (see CommHook). Throws ValueError, ShapeError or DTypeError
+    // if the state is invalid.
     bool load_state_dict(const Tree& state, bool is_own = true) override;
 
     const std::vector<GradientBucket>& buckets() const;
@@ -119,14 +120,14 @@ class DataParallel : public DistributedModel {
 };
 
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
-// a rank calls finish(), which takes part in the reductions of the other ranks with zeros until all
-// ranks have finished. Then it receives the parameters and buffers of one of the ranks that trained
-// longest. The destructor calls finish() unless an exception is unwinding the stack, and throws the
-// errors of finish(). Use one Join for all models that are trained in the same loop.
+// a rank calls finish(). finish() takes part in the reductions of the other ranks with zeros until
+// all ranks have finished. Then the rank receives the parameters and buffers of one of the ranks
+// that trained longest. The destructor calls finish() unless an exception is unwinding the stack,
+// and throws the errors of finish(). Use one Join for all models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {
-        // Whether sums of gradients are divided by the number of ranks; if false, they are divided
+        // Whether sums of gradients are divided by the number of ranks. If false, they are divided
         // by the number of ranks with data.
         bool divide_by_initial_world_size = true;
         // Whether UsageError is thrown on all ranks when a rank has finished before another rank.
@@ -138,11 +139,11 @@ class [[nodiscard]] Join {
     // already has a Join.
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
-    // Takes part in the reductions of the other ranks, as described above. Returns the rank whose
-    // parameters and buffers all ranks have received. Returns nullopt if an exception is unwinding
-    // the stack, and in a second call, which does nothing. Throws UsageError if the ranks with data
-    // make different calls, or if another rank still has data and throw_on_early_termination is
-    // true.
+    // Takes part in the reductions of the other ranks until all ranks have finished. Returns the
+    // rank whose parameters and buffers all ranks have received. Returns nullopt if an exception is
+    // unwinding the stack. A second call does nothing and returns nullopt. Throws UsageError if the
+    // ranks with data make different calls. Also throws it if another rank still has data and
+    // throw_on_early_termination is true.
     std::optional<int> finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

@@ -28,7 +28,7 @@ struct DataParallel::Impl {
     bool broadcasts_buffers;
     bool buffers_are_due = true;
     LocalSgd* local_sgd = nullptr;     // the active scope
-    std::int64_t local_sgd_steps = 0;  // the loaded steps with which the next scope begins
+    std::int64_t local_sgd_steps = 0;  // the loaded number of steps, used by the next scope
     Reducer reducer;
 };
 

@@ -1,5 +1,5 @@
-// Before each group of collectives, the ranks exchange their next step: one number per rank. A rank
-// without data takes part in the steps of the other ranks.
+// Before each group of collectives, the ranks exchange their next step as one number per rank. A
+// rank without data takes part in the steps of the other ranks.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -108,7 +108,7 @@ struct Join::Impl {
         return last;
     }
 
-    // Returns the highest of the ranks that pass is_last = true.
+    // Returns the highest rank among the ranks that pass is_last = true.
     int highest_of(bool is_last) const {
         const Tensor rank = tensor({is_last ? group.rank() : -1.0}, {1}, {i64});
         group.all_reduce(rank, ReduceOp::max);
@@ -146,8 +146,8 @@ std::optional<int> Join::finish() {
         model->reducer.announce = nullptr;
         model->reducer.divides_by_all = true;
     }
-    // If an exception is being thrown, this rank does not take part; the other ranks throw their
-    // own errors.
+    // If an exception is being thrown, this rank does not take part, and the other ranks throw
+    // their own errors.
     if (std::uncaught_exceptions() != impl->exceptions) return {};
     return impl->shadow_others();
 }

@@ -20,34 +20,34 @@ std::shared_ptr<CommHook> bf16_compress_hook();
 struct PowerSgdOptions {
     std::int64_t matrix_approximation_rank = 1;
     std::int64_t start_powerSGD_iter = 1000;  // the first step with PowerSGD; earlier steps average
-    // A matrix is compressed if the number of its elements divided by the number of elements that
-    // are sent exceeds this rate.
+    // The minimum compression rate of a matrix: the number of its elements divided by the number of
+    // elements that are sent. Matrices with a lower rate are not compressed.
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;
     DType wrapper = DType::f32;  // dtype of messages (Accelerate's comm_wrapper); f32: not rounded
 };
 // Returns a hook that sends low-rank approximations of the gradients of matrices, as powerSGD_hook
-// of PyTorch does (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
-// `batched` is true, a bucket is approximated as one square matrix. Throws ValueError if
+// of PyTorch does (Vogels et al., "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If `batched` is
+// true, a bucket is approximated as one square matrix. Throws ValueError if
 // matrix_approximation_rank is less than 1, and DTypeError for a wrapper other than f32, f16 and
 // bf16.
 //
-// Each model to which the hook is given has its own state, like one PowerSGDState per model in
-// PyTorch. Checkpoints contain the state. If the number of processes, the approximation rank, the
-// compression rate, `batched` or the bucket size has changed when a checkpoint is loaded, the saved
-// approximation errors, which would be added to the next gradients, are discarded.
+// Each model that uses the hook has its own state, as with one PowerSGDState per model in PyTorch.
+// Checkpoints contain the state. When a checkpoint is loaded, the number of processes, the
+// approximation rank, the compression rate, `batched` or the bucket size may have changed. The
+// saved approximation errors (error feedback) are then discarded.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 
 // The options of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
-    // Whether the buffers of rank 0 are broadcast before each forward in training mode.
+    // Whether the buffers of rank 0 are broadcast before each forward pass in training mode.
     bool broadcast_buffers = true;
     double bucket_cap_mb = 25;  // size of a bucket in MiB
     // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
-    // zero gradient on this rank; if no rank computes a gradient, the parameter's gradient is not
-    // changed. If this and static_graph are false, backward throws UsageError with the name of the
-    // parameter.
+    // zero gradient on this rank. If no rank computes a gradient, the parameter's gradient is not
+    // changed. If both this option and static_graph are false, backward throws UsageError with the
+    // name of the parameter.
     bool find_unused_parameters = false;
     bool gradient_as_bucket_view = true;  // whether gradients share the memory of the buckets
     bool static_graph = false;            // whether all backward passes reach the same parameters

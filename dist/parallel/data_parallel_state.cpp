@@ -1,4 +1,4 @@
-// Implements the state of DataParallel in checkpoints.
+// Implements the functions of DataParallel that save and load its state.
 #include <string>
 #include <unordered_set>
 #include <utility>

@@ -19,14 +19,15 @@ class DistributedModel {
     virtual bool syncs() const = 0;
     // Returns whether the next backward pass computes the mean of the gradients of all ranks.
     virtual bool reduces() const { return syncs(); }
-    // Returns the sum of an f64 scalar over all ranks, which must call this function together.
+    // Returns the sum of an f64 scalar over all ranks. All ranks must call this function.
     virtual Tensor sum(const Tensor& number) = 0;
     // Must be called before each forward. Hooks that Accelerator::prepare() attaches call it.
     virtual void before_forward() {}
-    // Must be called after the model was moved; `moved` is the object to which it was moved.
+    // Must be called after the model was moved. `moved` is the new object.
     virtual void set_model(nn::Module& moved) = 0;
 
-    // Returns what a checkpoint of this rank needs in addition to the model and its optimizers.
+    // Returns the state that a checkpoint of this rank needs in addition to the model and its
+    // optimizers.
     virtual Tree state_dict() const { return Tree::map(); }
     // Loads a state. If the number of ranks has changed, is_own must be false, and all ranks must
     // load the state of rank 0. Returns false if a part of the state was reset instead.

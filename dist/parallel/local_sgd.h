@@ -20,7 +20,8 @@ namespace axle::dist {
 
 // A scope of local SGD (LocalSGD of Accelerate): gradients are not reduced, and parameters are
 // averaged at intervals. The optimizer's state is not averaged. Between two averages the ranks have
-// different parameters; DataParallel::state_dict() contains them and the number of steps.
+// different parameters. DataParallel::state_dict() contains these parameters and the number of
+// steps.
 class [[nodiscard]] LocalSgd {
   public:
     // Begins the scope and turns off the reductions of `replicas`. The second constructor is for a
@@ -35,7 +36,7 @@ class [[nodiscard]] LocalSgd {
     LocalSgd(const LocalSgd&) = delete;
     LocalSgd& operator=(const LocalSgd&) = delete;
 
-    // Counts a step. Must be called after each optimizer step; every local_sgd_steps-th call
+    // Counts a step. Must be called after each optimizer step. Every local_sgd_steps-th call
     // averages the parameters.
     void step();
     // Averages the parameters and ends the scope. Later calls do nothing.

@@ -5,8 +5,8 @@
 
 namespace axle::dist {
 
-// Starts averaging x in place. If `wire` is f16 or bf16, it is the dtype of the message, and x is
-// divided before it is rounded, so that the sum does not overflow. Otherwise the message has the
+// Starts averaging x in place. If `wire` is f16 or bf16, messages have this dtype. x is then
+// divided before it is rounded, so that the sum does not overflow. Otherwise messages have the
 // dtype of x.
 CommHook::Pending start_mean(const Tensor& x, ProcessGroup& group, DType wire);
 

@@ -1,7 +1,7 @@
-// Implements PowerSGD. Instead of a gradient M [n, m], processes send P [n, r] and Q [m, r] with
-// the approximation M ~ P Q^T of rank r. Each reduction computes one step of the power iteration: P
-// = mean(M) Q, orthonormalized, and Q = mean(M)^T P. The approximation error of a process is added
-// to its next gradient (error feedback).
+// Implements PowerSGD. Instead of a gradient M [n, m], processes send P [n, r] and Q [m, r], an
+// approximation M ~ P Q^T of rank r. Each reduction computes one step of the power iteration: P =
+// mean(M) Q, which is then orthonormalized, and Q = mean(M)^T P. The approximation error of a
+// process is added to its next gradient (error feedback).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace axle::dist {
 namespace {
 
-// A generator of normally distributed numbers that depend only on the seed, so they are equal on
-// all ranks.
+// A generator of normally distributed numbers. The numbers depend only on the seed, so they are
+// equal on all ranks.
 class Normal {
   public:
     explicit Normal(std::uint64_t seed) : state_(seed) {}
@@ -28,8 +28,8 @@ class Normal {
     }
 
   private:
-    // Returns a uniform number in (0, 1] (Steele, Lea, Flood, "Fast splittable pseudorandom number
-    // generators", 2014).
+    // Returns a uniform number in (0, 1] with SplitMix64 (Steele, Lea, Flood, "Fast splittable
+    // pseudorandom number generators", 2014).
     double uniform() {
         std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -53,8 +53,8 @@ Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
 }
 
 // Makes the columns orthonormal. A column that is linearly dependent on earlier columns is replaced
-// by the same column of `otherwise`, or by zeros if `otherwise` is undefined or its column is
-// dependent too.
+// by the same column of `otherwise`. If `otherwise` is undefined or its column is also dependent,
+// the column is set to zero.
 void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
     const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
     for (std::int64_t i = 0; i < matrix.size(1); ++i) {
@@ -110,7 +110,8 @@ class PowerSgd : public CommHook {
         return compress(bucket, group);
     }
 
-    // The error feedback differs between ranks; the rest of the state does not.
+    // Returns the saved state. The error feedback differs between ranks; the rest of the state is
+    // equal on all ranks.
     Tree state_dict(const std::vector<GradientBucket>& buckets) const override {
         Tree saved = Tree::list();
         for (const GradientBucket& bucket : buckets) {
@@ -219,7 +220,7 @@ class PowerSgd : public CommHook {
             f.matrix.detach().copy_(matmul(f.p, transpose(f.q, 0, 1)));
     }
 
-    // Sets the error feedback to the input minus the reconstruction, which is zero for gradients
+    // Sets the error feedback to the input minus the reconstruction. This is zero for gradients
     // that are sent uncompressed.
     static void update_error(const Reduction& r, Memory& memory) {
         memory.error = sub(memory.error, r.input);
@@ -229,7 +230,7 @@ class PowerSgd : public CommHook {
         }
     }
 
-    // Returns the state of a bucket, or nullptr if there is none for the bucket's parameters.
+    // Returns the state of a bucket, or nullptr if no state belongs to the bucket's parameters.
     Memory* find_memory(const GradientBucket& bucket) const {
         if (bucket.index >= memories_.size() || !memories_[bucket.index]) return nullptr;
         Memory& memory = *memories_[bucket.index];

@@ -90,8 +90,8 @@ void Reducer::begin(const std::vector<std::size_t>& reached, int depth) {
         if (is_final_at_begin(parameters_[i])) make_ready(i);
 }
 
-// Returns whether the gradient can be reduced at the beginning of this pass, which does not change
-// it.
+// Returns whether the gradient can be reduced at the beginning of this pass, because the pass does
+// not change it.
 bool Reducer::is_final_at_begin(const Parameter& p) const {
     if (options_.static_graph) return graph_is_known_ && p.expected == 0;
     if (p.reached) return false;
@@ -128,7 +128,7 @@ void Reducer::on_final(std::size_t index) {
         if (p.finals == p.expected) make_ready(index);
         return;
     }
-    // A gradient that is final in a nested pass is not ready, because another pass may add to it.
+    // A gradient that is final in a nested pass is not ready, because an outer pass may add to it.
     if (autograd::backward_depth() == pass_.depth) make_ready(index);
 }
 
@@ -185,8 +185,8 @@ void Reducer::end() {
     for (Parameter& p : parameters_) p.touched = false;
 }
 
-// Makes the remaining gradients ready. Throws UsageError if the pass should have computed one of
-// them.
+// Makes the remaining gradients ready. Throws UsageError if this pass has not computed a gradient
+// that it must compute.
 void Reducer::close_parameters() {
     std::vector<std::size_t> missing;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -268,7 +268,7 @@ void Reducer::record_order() {
 // --- deterministic mode: micro-batches are summed in the same tree as ranks
 
 // Removes the accumulated gradients from the parameters, so that autograd does not add the
-// gradients of this micro-batch to them. Keeps the gradients from before the window in
+// gradients of this micro-batch to them. Stores the gradients from before the window in
 // before_window.
 void Reducer::detach_gradients() {
     const bool is_open = trees_.front().count() > 0;
@@ -344,7 +344,7 @@ void Reducer::reset() {
 void Reducer::cancel() noexcept {
     for (; !reductions_.empty(); reductions_.pop_front()) try {
             reductions_.front().pending.finish();
-        } catch (const std::exception&) {  // the next call of the group throws the error too
+        } catch (const std::exception&) {  // the next call of the group also throws the error
         }
     pass_ = {};
     hook_state_->inside = std::thread::id();

@@ -18,7 +18,7 @@
 
 namespace axle::dist {
 
-// The next step of a rank while ranks may have different numbers of batches; `none` means that the
+// The next step of a rank while ranks may have different numbers of batches. `none` means that the
 // rank has no more data.
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
@@ -27,7 +27,8 @@ enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 using Announce = std::function<std::vector<Step>(Step)>;
 
 // Reduces the gradients of one model. Only one thread at a time may run a backward pass that
-// reaches the model's parameters. Passes of other threads only look up leaves in HookState.
+// reaches the model's parameters. Passes of other threads may run, and only look up leaves in
+// HookState.
 class Reducer {
   public:
     Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> group,
@@ -45,11 +46,11 @@ class Reducer {
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
     CommHook& hook() const { return *options_.hook; }
-    // Returns the names of the parameters of each bucket and, if the next pass rebuilds the
-    // buckets, the order of the parameters in the new buckets.
+    // Returns the names of the parameters of each bucket. If the next pass rebuilds the buckets,
+    // also returns the order of the parameters in the new buckets.
     Tree layout() const;
     // Restores a layout between two passes. Returns false if the layout has other parameters or
-    // needs other options; then at most the order of the parameters is restored.
+    // needs other options. In this case at most the order of the parameters is restored.
     bool set_layout(const Tree& layout);
     // Called on a rank without data to take part in one pass of the other ranks with zeros.
     void shadow(Step step);
@@ -66,8 +67,8 @@ class Reducer {
         int finals = 0;          // how often the gradient became final in the current pass
         int expected = 0;        // value of `finals` after a pass over a static graph
         std::uint64_t when = 0;  // logical time at which the gradient became final
-        // In deterministic mode, the gradient before the current window, and the gradient that the
-        // program sees until the window ends.
+        // In deterministic mode: the gradient before the current window, and the gradient in the
+        // parameter's `grad` until the window ends.
         Tensor before_window = {}, visible = {};
     };
     // The state shared with hooks, which are called for backward passes of all threads. `index`

@@ -1,4 +1,4 @@
-// Implements the part of Reducer that assigns parameters to buckets.
+// Implements the functions of Reducer that assign parameters to buckets.
 #include <utility>
 
 #include "core/ops.h"
@@ -101,7 +101,7 @@ bool Reducer::set_layout(const Tree& layout) {
     const auto order = order_from(current);
     const auto next_order = saved_next == nullptr ? order : order_from(next);
     if (!order || !next_order) return false;
-    // Captured steps refer to the buckets, so equal buckets are not replaced.
+    // Equal buckets are not replaced, because captured steps refer to the buckets.
     if (*order != current_order()) install(*order);
     records_order_ = records && can_rebuild();
     rebuild_is_due_ = saved_next != nullptr;

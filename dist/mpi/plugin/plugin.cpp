@@ -1,5 +1,5 @@
-// An engine library (plugin.h), which calls one implementation of MPI. This file is compiled once
-// for each implementation.
+// An engine library (plugin.h): implements its interface with one implementation of MPI. This file
+// is compiled once for each implementation.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include "dist/mpi/plugin.h"
@@ -26,7 +26,8 @@ struct MpiComm {
 struct MpiRequest {
     MPI_Request request = MPI_REQUEST_NULL;
     int expected = -1;  // the number of bytes of a receive, or -1
-    // The counts and offsets, which MPI reads until the end of the operation.
+    // The counts and offsets. They are stored because MPI reads them until the end of the
+    // operation.
     std::vector<int> arrays[4];
 };
 
@@ -39,7 +40,7 @@ void write_text(MpiError* error, const char* text) {
     std::snprintf(error->text, sizeof error->text, "%s", text);
 }
 
-// Returns whether `code` is MPI_SUCCESS. If it is not, writes the text of the error.
+// Returns whether `code` is MPI_SUCCESS. If not, writes the error text to `error`.
 bool check(int code, const char* function, MpiError* error) {
     if (code == MPI_SUCCESS) return true;
     char text[MPI_MAX_ERROR_STRING] = {};
@@ -56,8 +57,8 @@ bool is_ended() {
     return is_finalized || MPI_Finalized(&done) != MPI_SUCCESS || done != 0;
 }
 
-// Finalizes MPI when the program exits, unless operations are in progress: they may never end, and
-// MPI_Finalize would wait for them.
+// Finalizes MPI when the program exits. Does nothing if operations are in progress, because
+// MPI_Finalize would wait for operations that may never end.
 void finalize() {
     const bool finalizes = in_progress == 0 && !is_ended();
     is_finalized = true;
@@ -124,8 +125,8 @@ MpiComm* open(const int* ranks, int size, int tag, MpiError* error) {
     return made.release();
 }
 
-// Frees a communicator. MPI_Comm_free is a collective in the standard, but neither implementation
-// waits for other ranks in it, and ranks free their communicators at different times.
+// Frees a communicator. Ranks free their communicators at different times. MPI_Comm_free is a
+// collective in the standard, but neither implementation waits for other ranks in it.
 void close(MpiComm* comm) {
     if (!is_ended()) MPI_Comm_free(&comm->comm);
     delete comm;
@@ -149,8 +150,8 @@ MpiRequest* start(const char* function, MpiError* error, F&& f) {
     }
 }
 
-// Stores a copy of `values`, one for each rank, in the request and returns the copy. MPI reads it
-// until the operation ends.
+// Stores a copy of `values`, one value per rank, in the request and returns the copy. MPI reads the
+// copy until the operation ends.
 const int* copied(MpiRequest& request, std::size_t which, const MpiComm& comm, const int* values) {
     if (values != nullptr) request.arrays[which].assign(values, values + comm.size);
     return request.arrays[which].data();
