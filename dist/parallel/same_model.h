@@ -9,8 +9,9 @@ namespace axle::dist {
 // Returns a list of lines with the name, dtype and shape of each tensor of the model.
 Tree describe(const nn::Module& model);
 
-// Throws CommError on every rank, with the first line that differs, if the lines of a rank differ
-// from the lines of rank 0. `op` begins the message and `what` names the described objects.
+// Throws CommError on every rank if the lines of a rank differ from the lines of rank 0. The
+// message contains the first line that differs, begins with `op`, and calls the described objects
+// `what`.
 void check_same_on_ranks(const char* op, const char* what, const Tree& lines, ProcessGroup& group);
 
 }  // namespace axle::dist

@@ -32,8 +32,9 @@ struct Statistics {
 };
 
 // Combines the count, mean and sum of squared deviations of each rank (Chan, Golub, LeVeque,
-// "Updating formulae and a pairwise algorithm for computing sample variances", 1979). f64 makes
-// counts exact, and errors small if the means of the ranks differ much.
+// "Updating formulae and a pairwise algorithm for computing sample variances", 1979). The
+// computation uses f64, so that counts are exact, and errors are small even if the means of the
+// ranks differ much.
 Statistics statistics_of(const Tensor& x_given, ProcessGroup& group) {
     const Tensor x = to(x_given, statistics_dtype(x_given));
     const std::int64_t channels = x.size(1);

@@ -8,14 +8,15 @@
 
 namespace axle::dist {
 
-// Converts all nn::BatchNorm layers in the module. In training mode, converted layers normalize
-// with the mean and variance over the batches of all ranks, and update their running statistics
-// with this mean and variance. Batch sizes may differ between ranks. Returns the number of
-// converted layers. In training mode, a converted layer throws ShapeError if all ranks together
-// have at most one value per channel. Gradients cannot be differentiated again.
+// Converts all nn::BatchNorm layers in the module and returns their number. In training mode,
+// converted layers normalize with the mean and variance over the batches of all ranks, and update
+// their running statistics with them. Batch sizes may differ between ranks. In training mode, a
+// converted layer throws ShapeError if all ranks together have at most one value per channel.
+// Gradients cannot be differentiated again.
 //
 // All ranks must run the same layers and other collectives of the group in the same order. Use a
-// separate group (group->new_group), so that the layers do not wait for reductions of gradients.
+// separate group (ProcessGroup::new_group()), so that the layers do not wait for reductions of
+// gradients.
 int convert_sync_batchnorm(nn::Module& module, const std::shared_ptr<ProcessGroup>& group);
 
 }  // namespace axle::dist

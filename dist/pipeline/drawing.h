@@ -9,8 +9,9 @@
 namespace axle::dist {
 
 // Returns an SVG image with one row of boxes for each rank of each schedule. The number in a box is
-// the micro-batch; the tone of a box shows its chunk. All rows have the same time scale. Without
-// factors of stages, a stage takes 1 / chunks of the given times. Throws the errors of simulate().
+// the micro-batch, and the tone of its color shows the chunk. All rows have the same time scale.
+// Unless costs.stage_factors is set, a stage takes 1 / chunks of the given times. Throws the errors
+// of simulate().
 std::string draw_schedules(const std::vector<Schedule>& schedules, ActionCosts costs = {});
 
 }  // namespace axle::dist

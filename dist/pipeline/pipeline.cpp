@@ -28,7 +28,7 @@ std::string text_of(const Schedule& schedule) {
 }
 
 // Throws ValueError unless all[rank][key] is the same text for all ranks. All ranks pass the same
-// `all`, so all of them throw.
+// `all`, so either all ranks throw or none does.
 void check_equal(const char* op, const char* what, const std::vector<Tree>& all, const char* key) {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
         if (all[rank][key].string() != all[0][key].string())
@@ -56,8 +56,8 @@ std::int64_t rows_of(const Tree& batch) {
     return rows;
 }
 
-// Returns the unreduced gradient of a parameter, or zeros in the dtype that this gradient has on
-// other ranks.
+// Returns the unreduced gradient of a parameter. Without a gradient, returns zeros in the dtype of
+// the gradient on other ranks.
 Tensor gradient_of(const Tensor& parameter) {
     if (const Tensor own = autograd::pending_gradient(parameter); own.defined()) return own;
     const DType dtype = is_half(parameter.dtype()) ? f32 : parameter.dtype();
@@ -124,7 +124,7 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
         shards = std::make_unique<StageShards>(plan->parameters(), rank(), replicas, device());
 }
 
-// Broadcasts the initial values, so that replicas and the copies of tied parameters begin with the
+// Broadcasts the initial values. Replicas and the copies of tied parameters then begin with the
 // same values, as in data parallel training.
 void Pipeline::Impl::share_initial_values() {
     const NoGrad no_grad;
@@ -249,8 +249,8 @@ Tensor Pipeline::Impl::total(double loss) const {
     return all.reshape({});
 }
 
-// The owner of a tied parameter adds the gradients of the other ranks, in rank order, and sends the
-// sum to these ranks.
+// Sums the gradients of tied parameters. The owner of a parameter adds the gradients of the other
+// ranks, in rank order, and sends the sum to these ranks.
 void Pipeline::Impl::sum_tied_gradients() {
     int index = 0;
     for (const Held& held : plan->parameters()) {
@@ -285,7 +285,7 @@ void Pipeline::Impl::average_gradients() {
         autograd::set_pending_gradient(held.tensor, gradient);
         if (!has_own_replicas(held.tensor))
             by_dtype[gradient.dtype()].push_back(gradient);
-        else if (shards == nullptr)  // a mean of parts of one mean: the gradient is their sum
+        else if (shards == nullptr)  // losses are parts of one mean, so gradients are sums
             gradient.detach().mul_(options.data_parallel->size());
     }
     if (shards != nullptr) return shards->reduce();
@@ -311,12 +311,14 @@ Tensor Pipeline::step(const std::vector<Tree>& micro_batches, const PipelineLoss
 Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
                             const PipelineLoss& loss, double gradient_scale) {
     const Call call = begin(kStep, true, split);
-    // Gradients of earlier steps are added at the end, because they are already averaged.
+    // Gradients of earlier steps are already averaged, so they are added after this step's
+    // reduction.
     std::vector<std::pair<Tensor, Tensor>> earlier;
     for (const Held& held : plan->parameters())
         if (Tensor gradient = autograd::take_pending_gradient(held.tensor); gradient.defined())
             earlier.emplace_back(held.tensor, std::move(gradient));
-    // The losses of all data parallel ranks are parts of one mean. Shards get means of gradients.
+    // The losses of all data parallel ranks are parts of one mean, but shards average the
+    // gradients. The scale makes up for the division.
     if (shards != nullptr) gradient_scale *= options.data_parallel->size();
     PipelineRun run(*this, schedule, call.batches, factors_of(call.batches), &loss, call.seed,
                     gradient_scale);
@@ -368,7 +370,7 @@ std::vector<std::int64_t> Pipeline::generate(std::int64_t longest, std::vector<s
         ids = nn::generate(*impl_->model, logits, longest, std::move(ids), count, options);
         state.offset = generator_state().offset;
     }
-    set_generator_state(state);  // the next call draws different random numbers
+    set_generator_state(state);  // so that the next call draws different random numbers
     return ids;
 }
 

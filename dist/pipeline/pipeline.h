@@ -1,16 +1,14 @@
 // Pipeline: trains a model whose layers are divided among the processes of a group.
 //
-//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8});
-//     optim::AdamW optimizer(model.parameters());
-//     Tensor loss = pipeline.step(batch, nn::label_loss);   // forward and backward of the batch
-//     pipeline.clip_grad_norm_(1.0);
-//     optimizer.step();                                     // updates the stages of this rank
-//     optimizer.zero_grad();
+//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8}); optim::AdamW
+//     optimizer(model.parameters()); Tensor loss = pipeline.step(batch, nn::label_loss);   //
+//     forward and backward of the batch pipeline.clip_grad_norm_(1.0); optimizer.step();
+//     // updates the stages of this rank optimizer.zero_grad();
 //
 // Each rank has one or more stages: consecutive pieces of the model (nn/pieces.h). A step divides
-// the batch into micro-batches, which pass through the stages one after another, so that all ranks
-// compute at the same time. The schedule decides the order (schedule.h). Losses and gradients are
-// the same as on one process, up to rounding.
+// the batch into micro-batches. They pass through the stages one after another, so that all ranks
+// compute at the same time. The schedule determines the order (schedule.h). Losses and gradients
+// are the same as on one process, up to rounding.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +37,7 @@ enum class MicroBatchAverage : std::uint8_t {
     tokens  // weighted by the numbers of labels that are not -100
 };
 
-// The parts of a stage that are computed again in backward, to store fewer activations.
+// The parts of a stage that are recomputed in backward, to store fewer activations.
 enum class Recompute : std::uint8_t {
     none,
     pieces,        // stores the inputs of groups of recompute_pieces pieces
@@ -58,8 +56,8 @@ struct PipelineOptions {
     std::string labels = "labels";  // the key of the labels in a batch, for `tokens`
     Recompute recompute = Recompute::none;
     int recompute_pieces = 1;
-    // The ranks that have the same stages for other batches, or null. Gradients and losses are
-    // averaged over them.
+    // The ranks with the same stages and other batches, or nullptr. Gradients and losses are
+    // averaged over these ranks.
     std::shared_ptr<ProcessGroup> data_parallel = {};
     // Whether the data parallel ranks divide the states of optimizers (ZeRO-1). Each rank then
     // updates its part of the parameters, and a step gathers them. The parameters are sharded
@@ -74,61 +72,67 @@ struct PipelineCounters {
     std::int64_t messages = 0, bytes = 0;  // activations and gradients that were sent
     std::int64_t agreed_shapes = 0;        // shapes of inputs that were received
     std::int64_t tied_sums = 0;            // gradients of tied parameters that were added
-    // The largest number of micro-batches whose activations were stored at once (a micro-batch on
-    // two stages counts twice), and the largest size of the tensors that queued gradients of
-    // weights keep.
+    // The maximum number of micro-batches whose activations were stored at once (a micro-batch on
+    // two stages counts twice), and the maximum size in bytes of the tensors for queued gradients
+    // of weights.
     std::int64_t peak_stored = 0, peak_queued_bytes = 0;
 };
 
-// Computes the loss of a micro-batch, a 0-d tensor, from the output of the last piece. If it is
-// nn::label_loss and the last piece is an nn::HeadPiece (nn/models/pieces.h), the piece computes
-// the loss, and most models then do not store all logits.
+// Computes the loss of a micro-batch, a 0-d tensor, from the output of the last piece. If the
+// function is nn::label_loss and the last piece is an nn::HeadPiece (nn/models/pieces.h), the piece
+// computes the loss. Most models then do not store all logits.
 using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batch)>;
 
-// The stages of this rank. All ranks must construct it with the same model and options, and must
-// call the same functions together. If an error of one rank is found before the first action, all
-// ranks of the pipeline throw it. After an error that is found later, the other ranks throw
-// CommError when the failed rank leaves the job; until then they wait, at most for the timeout of
-// the group. The model must outlive the object and must not be moved. Not thread-safe.
+// Trains the stages of this rank. All ranks must construct it with the same model and options, and
+// must call the same functions together. The model must outlive the object and must not be moved.
+// Not thread-safe.
 //
-// The model may be divided among tensor parallel ranks (dist/tensor_parallel/), each of which is
-// then in a pipeline of its own. These pipelines must run the same steps with the same batches, and
+// An error that one rank finds before the first action is thrown on all ranks of the pipeline.
+// After a later error, the other ranks wait until the failed rank leaves the job, at most for the
+// timeout of the group, and throw CommError.
+//
+// The model may be divided among tensor parallel ranks (dist/tensor_parallel/). Each of these ranks
+// is then in its own pipeline. These pipelines must run the same steps with the same batches, and
 // the generators of their ranks 0 must have the same seed.
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
-    // their shapes and get no gradients. Broadcasts the values of the other parameters and buffers:
-    // copies of a tied tensor get the values of the first rank that uses it, and all ranks of
-    // data_parallel get the values of its rank 0, except for slices of expert parallelism. Throws
-    // on all ranks the errors of make_schedule(), simulate() and StagePlan, ValueError for invalid
-    // options and if the ranks have different schedules or stages, and UsageError if a parameter to
-    // free has a gradient.
+    // their shapes and get no gradients. Broadcasts the values of the other parameters and buffers.
+    // All copies of a tied tensor get the values of the first rank that uses it. All ranks of
+    // data_parallel get the values of its rank 0, except for slices of expert parallelism.
+    //
+    // Errors are thrown on all ranks. Throws ValueError for invalid options, and if the ranks have
+    // different schedules or stages. Throws UsageError if a parameter to free has a gradient. Also
+    // throws the errors of make_schedule(), simulate() and StagePlan.
     Pipeline(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
              PipelineOptions options = {});
     ~Pipeline();
     Pipeline(const Pipeline&) = delete;
     Pipeline& operator=(const Pipeline&) = delete;
 
-    // Runs forward and backward and adds the gradients to the parameters of this rank. Returns the
-    // average loss, a 0-d f64 tensor, on all ranks. All ranks of the pipeline must pass the same
-    // batch; the last stage calls `loss`. Every tensor of the batch must have the same number of
-    // rows (ShapeError), which is divided into micro-batches as evenly as possible. Throws
-    // ValueError if the batch has no tensor or fewer rows than micro-batches, if it has no labels
-    // for the average over tokens, and if dtypes or shapes of the batches, or the numbers of steps,
-    // differ between ranks. Throws ShapeError unless a loss has one element. The gradients, but not
-    // the returned loss, are multiplied by gradient_scale.
+    // Runs the forward and backward pass, and adds the gradients to the parameters of this rank.
+    // Returns the average loss, a 0-d f64 tensor, on all ranks. All ranks of the pipeline must pass
+    // the same batch; the last stage calls `loss`. The rows of the batch are divided into
+    // micro-batches as evenly as possible. The gradients, but not the returned loss, are multiplied
+    // by gradient_scale.
+    //
+    // Throws ShapeError if tensors of the batch have different numbers of rows, or if a loss does
+    // not have one element. Throws ValueError if the batch has no tensor, fewer rows than
+    // micro-batches, or no labels for the average over tokens. Also throws ValueError if dtypes or
+    // shapes of the batches, or the numbers of steps, differ between ranks.
     Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);
-    // Runs a step for given micro-batches, whose shapes may differ. Throws ValueError if their
+    // Runs a step for the given micro-batches. Their shapes may differ. Throws ValueError if their
     // number differs from the schedule.
     Tensor step(const std::vector<Tree>& micro_batches, const PipelineLoss& loss,
                 double gradient_scale = 1);
-    // Computes the same average loss without gradients. The number of micro-batches is
-    // min(rows, micro_batches). The mode of the modules is not changed: call model.eval() first.
+    // Computes the same average loss without gradients. The number of micro-batches is min(rows,
+    // micro_batches). Call model.eval() first, because the mode of the modules is not changed.
     Tensor evaluate(const Tree& batch, const PipelineLoss& loss);
     // Returns the output of the last piece for the batch, without gradients. If gather_output is
     // false, ranks without the last stage get an undefined tensor.
     Tensor forward(const Tree& batch, bool gather_output = true);
-    // Appends `count` tokens to `ids`, as nn::generate() does. All ranks return the same sequence.
+    // Appends `count` tokens to `ids`, as nn::generate() does, and returns the sequence. All ranks
+    // return the same sequence.
     std::vector<std::int64_t> generate(std::int64_t longest, std::vector<std::int64_t> ids,
                                        std::int64_t count, nn::GenerateOptions options = {});
 
@@ -139,23 +143,24 @@ class Pipeline {
     // all ranks of the pipeline.
     Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
 
-    // Returns the state of the whole model with the names that one process has, on rank 0 or on
-    // all ranks of the pipeline (FullStateOptions). Slices and shards are gathered, for which each
-    // rank needs memory for its whole stages. All ranks of the job must call these functions.
+    // Returns the state of the whole model with the names that one process has. The state is
+    // returned on rank 0 or on all ranks of the pipeline (FullStateOptions). Slices and shards are
+    // gathered; for this, each rank needs memory for its whole stages. All ranks of the job must
+    // call these functions.
     nn::StateDict full_state_dict(const FullStateOptions& options = {}) const;
     // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
     // missing or unexpected, and the errors of Module::load_state_dict().
     void load_state_dict(const nn::StateDict& state);
-    // Return and load the state of an optimizer over the parameters of the whole model, in the same
-    // way.
+    // Return and load the state of an optimizer over the parameters of the whole model, like the
+    // functions for the model.
     Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
     void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
 
     const Schedule& schedule() const;
     const PipelineCounters& counters() const;
-    // The number of steps, from which random numbers are computed. Each piece draws numbers that
+    // The number of steps. Random numbers are computed from it: each piece draws numbers that
     // depend only on the seed of the default generator of rank 0, the step, the micro-batch and the
-    // index of the piece. So they do not depend on the number of stages.
+    // index of the piece. Therefore the numbers do not depend on the number of stages.
     std::int64_t steps() const;
     void set_steps(std::int64_t steps);
 

@@ -47,7 +47,8 @@ struct Pipeline::Impl {
     int rank() const { return group->rank(); }
     bool is_last() const { return rank() == schedule.rank_of(schedule.stages() - 1); }
     Device device() const;
-    // Returns a text. Micro-batches with equal texts have activations of equal shapes and dtypes.
+    // Returns text that identifies the shapes of a micro-batch. Micro-batches with equal texts have
+    // activations of equal shapes and dtypes.
     std::string signature_of(const Tree& batch) const;
     // The micro-batches of a call, and the schedule that executes them.
     struct Call {
@@ -55,8 +56,8 @@ struct Pipeline::Impl {
         Schedule forwards;  // used unless the call trains
         std::uint64_t seed = 0;
     };
-    // Returns the micro-batches that split() returns and the seed of rank 0. Throws the errors of
-    // one rank on all ranks, and ValueError on all ranks if dtypes or shapes of their
+    // Returns the micro-batches that split() returns, and the seed of rank 0. Throws the errors of
+    // one rank on all ranks. Throws ValueError on all ranks if dtypes or shapes of their
     // micro-batches, or their numbers of steps, differ.
     Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
     // Returns the batch as `count` micro-batches of consecutive rows. If allow_fewer is true, a
@@ -67,7 +68,7 @@ struct Pipeline::Impl {
     PipelineResult run_forwards(const char* op, const Tree& batch, const PipelineLoss* loss);
     // Returns the factor of the loss of each micro-batch.
     std::vector<double> factors_of(const std::vector<Tree>& batches) const;
-    // Returns the sum over the data parallel ranks of the last stage's loss, on all ranks.
+    // Returns the sum of the last stage's loss over the data parallel ranks. All ranks get the sum.
     Tensor total(double loss) const;
     void share_initial_values();
     void sum_tied_gradients();
@@ -79,7 +80,7 @@ struct Pipeline::Impl {
     PipelineOptions options;
     Schedule schedule;
     std::unique_ptr<StagePlan> plan;
-    std::unique_ptr<StageShards> shards;  // null unless options.shard_optimizer
+    std::unique_ptr<StageShards> shards;  // nullptr unless options.shard_optimizer
     PipelineCounters counters;
     std::int64_t steps = 0;
     // The types of the inputs, by stage and signature of the micro-batch.
@@ -89,7 +90,7 @@ struct Pipeline::Impl {
 // Executes the actions of this rank.
 class PipelineRun {
   public:
-    // If `loss` is null, keeps the outputs of the last stage instead of computing a loss.
+    // If `loss` is nullptr, stores the outputs of the last stage instead of computing a loss.
     PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
                 const std::vector<Tree>& batches, std::vector<double> factors,
                 const PipelineLoss* loss, std::uint64_t seed, double gradient_scale = 1);
@@ -123,7 +124,7 @@ class PipelineRun {
     std::vector<std::string> signatures_;
     std::vector<double> factors_;
     const PipelineLoss* loss_;
-    const nn::HeadPiece* head_;  // computes the loss instead of the last piece's output, or null
+    const nn::HeadPiece* head_;  // the last piece if it computes the loss, otherwise nullptr
     std::uint64_t seed_;
     double gradient_scale_;
     bool trains_;

@@ -38,7 +38,7 @@ Tensor to_numbers(const ActivationType& type) {
     return tensor(numbers);
 }
 
-// Returns the function of the last piece if it can compute the loss itself, otherwise nullptr.
+// Returns the last piece as a HeadPiece if it can compute the loss itself, otherwise nullptr.
 const nn::HeadPiece* head_with_loss(const std::vector<nn::Piece>& pieces,
                                     const PipelineLoss* loss) {
     using Function = Tensor (*)(const Tensor&, const Tree&);
@@ -110,8 +110,8 @@ void PipelineRun::execute(const Action& action) {
     }
 }
 
-// Starts to receive the messages that the next two computations, from the action at `from` on,
-// need, so that they arrive while this rank computes.
+// Starts the receives that the next two computations need, beginning with the action at `from`. The
+// messages can then arrive while this rank computes.
 void PipelineRun::post_receives(std::size_t from) {
     int computations = 0;
     for (std::size_t i = from; i < actions_.size() && computations < 2; ++i) {
@@ -125,8 +125,8 @@ void PipelineRun::post_receives(std::size_t from) {
     }
 }
 
-// Returns false if the message cannot be received yet: if the output for a gradient is not
-// computed, or if the type of an activation is unknown and may_wait is false.
+// Starts to receive a message. Returns false if this is not possible yet: the output for a gradient
+// is not computed, or the type of an activation is unknown and may_wait is false.
 bool PipelineRun::post_receive(const Action& action, bool may_wait) {
     ProcessGroup& group = *pipeline_.group;
     const auto [kind, stage, micro_batch] = action;
@@ -180,7 +180,7 @@ Tensor PipelineRun::run_stage(int stage, int micro_batch, const Tensor& input) {
             inputs);
     };
     if (!trains_ || options.recompute == Recompute::none) return run_pieces(begin, end, input);
-    // The number of pieces of each part that is computed again.
+    // The number of pieces that are recomputed together.
     const int size = options.recompute == Recompute::pieces         ? options.recompute_pieces
                      : options.recompute == Recompute::first_pieces ? 1
                                                                     : end - begin;

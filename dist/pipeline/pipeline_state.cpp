@@ -1,4 +1,5 @@
-// Implements the norm of the gradients, and the states of the whole model and its optimizer.
+// Implements the functions of Pipeline for gradient norms and for states of the whole model and its
+// optimizer.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -94,7 +95,8 @@ void Pipeline::load_state_dict(const nn::StateDict& state) {
         unexpected.erase(name);
         const auto value = given.find(name);
         if (value == given.end()) {
-            // One name of a tied parameter is sufficient. Buffers can be optional.
+            // A tied parameter may be missing under all but one of its names. Buffers can be
+            // optional.
             if (parameters.contains(tensor.impl().get()) && !found.contains(tensor.impl().get()))
                 missing.insert(name);
         } else if (const Held* const held = impl_->plan->find(tensor);

@@ -15,7 +15,7 @@ using enum ActionKind;
 
 constexpr const char* kKinds[] = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
 
-// Adds the messages that the actions of the ranks need: each input is received before it is used,
+// Adds the messages between stages on different ranks. Each input is received before it is used,
 // and each result is sent after it was computed. Consecutive stages on one rank need no message.
 void add_messages(Schedule& schedule) {
     const int last = schedule.stages() - 1;
@@ -59,9 +59,9 @@ void add_one_forward_one_backward(Schedule& schedule, int rank) {
     schedule.bound.push_back(std::min(schedule.ranks - rank, schedule.micro_batches));
 }
 
-// Adds the actions of a rank. Rank r computes the gradients of weights r micro-batches after the
-// gradients of inputs. So all ranks store the activations of as many micro-batches as rank 0 of
-// one_forward_one_backward.
+// Adds the actions of a rank for zero_bubble. Rank r computes the gradients of weights r
+// micro-batches after the gradients of inputs. All ranks thus store the activations of the same
+// number of micro-batches as rank 0 of one_forward_one_backward.
 void add_zero_bubble(Schedule& schedule, int rank) {
     Actions& actions = schedule.actions.emplace_back();
     const int count = schedule.micro_batches;
@@ -78,8 +78,8 @@ void add_zero_bubble(Schedule& schedule, int rank) {
     schedule.bound.push_back(std::min(schedule.ranks, count));
 }
 
-// Adds the actions of a rank. Micro-batches pass through the chunks of a rank in groups of `ranks`,
-// as in Megatron-LM.
+// Adds the actions of a rank for `interleaved`. Micro-batches pass through the chunks of a rank in
+// groups of `ranks` micro-batches, as in Megatron-LM.
 void add_interleaved(Schedule& schedule, int rank) {
     Actions& actions = schedule.actions.emplace_back();
     const int ranks = schedule.ranks, chunks = schedule.chunks;

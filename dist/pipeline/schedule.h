@@ -33,33 +33,35 @@ struct Action {
     friend bool operator==(const Action&, const Action&) = default;
 };
 
-// The actions of all ranks. Each rank has `chunks` stages: stage s is on rank s % ranks.
+// The actions of all ranks. Each rank has `chunks` stages; stage s is on rank s % ranks.
 struct Schedule {
     std::string name;
     int ranks = 1;
     int chunks = 1;
     int micro_batches = 1;
     std::vector<std::vector<Action>> actions;  // indexed by rank
-    // The largest number of micro-batches whose activations a rank may store at once, indexed by
+    // The maximum number of micro-batches whose activations a rank may store at once, indexed by
     // rank. A micro-batch on two stages counts twice. An activation is stored from forward to
-    // backward, or to backward_weight if the weight gradients are queued.
+    // backward. If weight gradients are queued, it is stored until backward_weight.
     std::vector<std::int64_t> bound;
 
     int stages() const { return ranks * chunks; }
     int rank_of(int stage) const { return stage % ranks; }
     // Returns whether the schedule has backward actions.
     bool trains() const;
-    // Returns a hash of the sizes and the actions, which does not depend on the name and the bound.
+    // Returns a hash of the sizes and the actions. It does not depend on the name and the bound.
     std::uint64_t fingerprint() const;
 };
 
-// gpipe: all forwards, then all backwards (Huang et al., arXiv:1811.06965).
-// one_forward_one_backward: after a warm-up, alternates, so that rank r stores the activations of
-// at most ranks - r micro-batches (Narayanan et al., "PipeDream", arXiv:1806.03377).
-// interleaved: the same with several stages per rank, which shortens the idle time and needs more
-// messages (Narayanan et al., arXiv:2104.04473).
-// zero_bubble: ZB-H1 of Qi et al., "Zero bubble pipeline parallelism" (arXiv:2401.10241). Computes
-// the gradients of weights in the time in which ranks of one_forward_one_backward are idle.
+// The kinds of schedules:
+// - gpipe: all forwards, then all backwards (Huang et al., arXiv:1811.06965).
+// - one_forward_one_backward: after a warm-up, forwards and backwards alternate. Rank r then stores
+//   the activations of at most ranks - r micro-batches (Narayanan et al., "PipeDream",
+//   arXiv:1806.03377).
+// - interleaved: the same with several stages per rank, which shortens the idle time and needs more
+//   messages (Narayanan et al., arXiv:2104.04473).
+// - zero_bubble: ZB-H1 of Qi et al., "Zero bubble pipeline parallelism" (arXiv:2401.10241).
+//   Computes the gradients of weights when ranks of one_forward_one_backward are idle.
 enum class ScheduleKind : std::uint8_t {
     gpipe,
     one_forward_one_backward,
@@ -70,12 +72,12 @@ enum class ScheduleKind : std::uint8_t {
 ScheduleKind schedule_kind_of(std::string_view name);
 const char* name_of(ScheduleKind kind);
 
-// Returns a schedule of a training step. Throws ValueError if a number is less than 1, if `chunks`
-// is greater than 1 and the kind is not `interleaved`, or if the kind is `interleaved` and
-// `micro_batches` is not a multiple of `ranks`.
+// Returns a schedule of a training step. Throws ValueError if a number is less than 1. Only
+// `interleaved` supports `chunks` above 1, and needs a multiple of `ranks` micro-batches; otherwise
+// ValueError is thrown.
 Schedule make_schedule(ScheduleKind kind, int ranks, int micro_batches, int chunks = 1);
-// Returns a schedule of a forward pass, as evaluation needs it. Throws ValueError if a number is
-// less than 1.
+// Returns a schedule of a forward pass, for evaluation. Throws ValueError if a number is less than
+// 1.
 Schedule make_forward_schedule(int ranks, int micro_batches, int chunks = 1);
 
 }  // namespace axle::dist

@@ -12,7 +12,7 @@ using enum ActionKind;
 
 constexpr const char* kOp = "simulate";
 
-// The events that have happened to a micro-batch on a stage.
+// Flags of events that have happened to a micro-batch on a stage.
 enum Event : std::uint8_t {
     has_input = 1,
     has_output = 2,
@@ -86,7 +86,7 @@ class Simulation {
     }
 
     // Marks the event. Throws ValueError if an event in `needed` has not happened, or if this event
-    // has happened already.
+    // has already happened.
     void mark(int rank, const Action& action, Event event, int needed, const char* missing) {
         std::uint8_t& have = events(action.stage, action.micro_batch);
         if ((have & needed) != needed) fail(rank, action, missing);

@@ -1,4 +1,4 @@
-// Simulates a schedule without processes: proves that it neither deadlocks nor stores more
+// Simulates a schedule without processes: checks that it neither deadlocks nor stores more
 // activations than its bound, and computes its time.
 #pragma once
 
@@ -28,7 +28,7 @@ struct TimedAction {
 struct ScheduleReport {
     double time = 0;        // time from the first action to the end of the last one
     double idle_share = 0;  // the part of the time of all ranks in which they compute nothing
-    // The largest number of micro-batches whose activations are stored at once, by rank and by
+    // The maximum number of micro-batches whose activations are stored at once, by rank and by
     // stage. For a rank, a micro-batch on two stages counts twice.
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
@@ -36,13 +36,17 @@ struct ScheduleReport {
     std::vector<std::vector<TimedAction>> timeline = {};  // indexed by rank, without messages
 };
 
-// Executes the lists of a schedule. Time and memory are linear in the number of actions. Throws
-// ValueError if a rank waits for a message that is never sent (deadlock), if the messages of a
-// stage are sent and received in different orders, if an action uses a value that does not exist,
-// if actions are missing, repeated or on a rank without their stage, and if a rank stores more
-// activations than its bound. The error text contains the rank and the action, or the stage and the
-// micro-batch. Also throws ValueError unless the schedule has one list and one bound for each rank,
-// and stage_factors one number for each stage or none.
+// Simulates a schedule. Time and memory are linear in the number of actions. The messages of errors
+// contain the rank and the action, or the stage and the micro-batch.
+//
+// Throws ValueError
+// - if a rank waits for a message that is never sent (deadlock),
+// - if the messages of a stage are sent and received in different orders,
+// - if an action uses a value that does not exist,
+// - if actions are missing, repeated or on a rank without their stage,
+// - if a rank stores more activations than its bound, or
+// - unless the schedule has one list and one bound for each rank, and stage_factors is empty or has
+//   one number for each stage.
 ScheduleReport simulate(const Schedule& schedule, const ActionCosts& costs = {});
 
 // Returns text such as "forward of micro-batch 2 on stage 1".

@@ -47,9 +47,9 @@ std::vector<int> balanced_sizes(const std::vector<double>& costs, int stages) {
                              " stages, ", count, " pieces"));
     std::vector<double> sums = {0};
     for (const double cost : costs) sums.push_back(sums.back() + cost);
-    // The divisions of the first n pieces into s stages are compared by their largest cost of a
-    // stage. best[s][n] is the smallest of these costs, and from[s][n] is the number of pieces of
-    // the first s - 1 stages in that division.
+    // Dynamic programming over divisions of the first n pieces into s stages. best[s][n] is the
+    // smallest possible cost of the most expensive stage. from[s][n] is the number of pieces in the
+    // first s - 1 stages of that division.
     const auto at = [&](int s, int n) {
         return static_cast<std::size_t>(s) * static_cast<std::size_t>(count + 1) +
                static_cast<std::size_t>(n);

@@ -12,13 +12,13 @@
 
 namespace axle::dist {
 
-// Returns the numbers of consecutive pieces of each stage, such that the largest cost of a stage is
-// as small as possible. Each stage has at least one piece. Throws ValueError if there are fewer
-// pieces than stages.
+// Returns the number of consecutive pieces of each stage, so that the cost of the most expensive
+// stage is minimal. Each stage has at least one piece. Throws ValueError if there are fewer pieces
+// than stages.
 std::vector<int> balanced_sizes(const std::vector<double>& costs, int stages);
 
-// A tensor of the model, and the ranks whose stages use it, in increasing order. The first of them
-// owns the tensor: it is counted and saved there.
+// A tensor of the model, and the ranks whose stages use it, in increasing order. The first of these
+// ranks owns the tensor: the tensor is counted and saved there.
 struct Held {
     std::string name;
     Tensor tensor;
@@ -32,8 +32,8 @@ struct Held {
 class StagePlan {
   public:
     // `sizes` has the number of pieces of each stage; if it is empty, the stages are balanced.
-    // Throws ValueError if the sizes do not fit, if a stage has no parameter, and if the model has
-    // a parameter that no piece uses.
+    // Throws ValueError if the sizes do not add up to the number of pieces, if a stage has no
+    // parameter, or if no piece uses a parameter of the model.
     StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
               const std::vector<int>& sizes);
 

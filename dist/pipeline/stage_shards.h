@@ -1,5 +1,5 @@
-// Private to dist: the trained parameters of a rank's stages, whose optimizer states the data
-// parallel ranks divide (ZeRO-1).
+// Private to dist: the trained parameters of a rank's stages. The data parallel ranks divide the
+// optimizer states of these parameters (ZeRO-1).
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace axle::dist {
 
-// Returns whether the parameter is a slice of experts, which other replicas do not have and whose
-// gradients are averaged already.
+// Returns whether the parameter is a slice of experts. Other replicas do not have such a slice, and
+// its gradients are already averaged.
 bool has_own_replicas(const Tensor& parameter);
 
 // The sharded parameters of a rank's stages. They stay gathered until an optimizer changes this

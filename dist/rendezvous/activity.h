@@ -16,26 +16,27 @@ namespace axle::dist {
 // Returns text such as "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
-// The activity of a process: the last collective that it has called, and a note about its activity
-// since then. An empty note means that the collective has ended.
+// The activity of a process: the last collective that it has called, and a note on what it has done
+// since that call. An empty note means that the collective has ended.
 class Activity {
   public:
     // Sets the last collective and removes the note.
     void announce_call(const CollectiveCall& call);
     void note(std::string_view text);
 
-    // heartbeat() returns the activity as a message. update() replaces the activity by the one in a
+    // heartbeat() returns the activity as a message. update() replaces the activity by that of a
     // received message.
     Heartbeat heartbeat() const;
     void update(const Heartbeat& heartbeat);
 
-    // Returns the note, or the last collective if there is no note, such as "all_reduce #12"; ""
-    // between two collectives and before the first one.
+    // Returns the note, or the last collective, such as "all_reduce #12", if the note is missing.
+    // Returns "" between two collectives and before the first one.
     std::string text() const;
-    // Returns text such as "its last collective was all_reduce #12", with the note if there is one.
+    // Returns text such as "its last collective was all_reduce #12", and the note if it is not
+    // empty.
     std::string history() const;
-    // Return the name and the sequence number of the last collective that was called, or "" and 0
-    // before the first one.
+    // Return the name and the sequence number of the last collective, or "" and 0 before the first
+    // collective.
     std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
     std::uint64_t sequence() const { return sequence_; }
 

@@ -9,9 +9,9 @@
 namespace axle::dist {
 namespace {
 
-constexpr std::size_t kMaxRounds = 65536;  // calls of one group that are not complete
+constexpr std::size_t kMaxRounds = 65536;  // maximum number of incomplete calls of one group
 constexpr std::size_t kMaxGroups = 65536;
-constexpr std::size_t kMaxListed = 32;  // ranks that an error message lists
+constexpr std::size_t kMaxListed = 32;  // maximum number of ranks that an error message lists
 
 const char* name_of(ReduceOp op) {
     constexpr const char* kNames[] = {"sum", "mean", "max", "min", "product"};
@@ -30,7 +30,8 @@ bool sends_from_root(Collective op) {
            op == Collective::broadcast_object || op == Collective::scatter_object;
 }
 
-// Returns whether describe() prints numel, which is 0 for ops whose sizes may differ.
+// Returns whether describe() prints numel. For other ops numel is 0, because sizes may differ
+// between ranks.
 bool has_size(const CollectiveCall& p) {
     return p.numel != 0 || reduces(p.op) || p.op == Collective::broadcast ||
            p.op == Collective::all_gather || p.op == Collective::all_to_all;

@@ -17,8 +17,8 @@ namespace axle::dist {
 // Returns text such as "rank 3" or "ranks 1, 3"; long lists end with text such as "and 97 more".
 std::string ranks_text(const std::vector<int>& ranks);
 
-// An error of a collective call, which is reported as the failure of the job. `rank` is the rank
-// that has caused it, or -1 if the calls of several ranks differ.
+// An error of a collective call. It is reported as the failure of the job. `rank` is the rank that
+// has caused it, or -1 if the calls of several ranks differ.
 struct AgreementError : CommError {
     AgreementError(int rank_, const std::string& text) : CommError(text), rank(rank_) {}
     int rank;
@@ -33,14 +33,14 @@ class Agreements {
     // members, if `ranks` are not different ranks of the job, or if the job has too many groups.
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // Records a rank's call. If all members of the group have made the call, returns the reply for
-    // them, else nullopt. Throws AgreementError if the call differs from the call of another
+    // them, otherwise nullopt. Throws AgreementError if the call differs from the call of another
     // member, is invalid, or needs a rank that has left or is missing.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
     // Records that a rank has left the job, with its reason. Throws AgreementError if other ranks
     // wait for this rank.
     void leave(int rank, const std::string& why = {});
-    // Records that a connected rank is not expected to make another call. If the rank makes a call,
-    // the record is removed. Throws AgreementError if other ranks wait for this rank.
+    // Records that a connected rank will not make another call. If the rank makes a call, the
+    // record is removed. Throws AgreementError if other ranks wait for this rank.
     void mark_missing(int rank, const std::string& why);
 
     // Returns the members of a group, which must have been recorded.
@@ -50,8 +50,8 @@ class Agreements {
         CollectiveCall call;
         std::vector<int> ranks;
     };
-    // Returns the call with this sequence number and the ranks that have not made it, or nullopt if
-    // all members or none have made it.
+    // Returns the call with this sequence number and the ranks that have not made it. Returns
+    // nullopt if all members or no members have made the call.
     std::optional<Missing> missing(std::uint32_t group, std::uint64_t sequence) const;
 
   private:

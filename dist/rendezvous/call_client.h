@@ -43,8 +43,8 @@ class CallClient {
     // Return the activities of this process and of rank 0.
     const Activity& activity(const Lock&) const { return activity_; }
     const Activity& server_activity(const Lock&) const { return server_activity_; }
-    // Returns the message with the reason of set_missing_reason() once, when two seconds have
-    // passed without a call of this rank. Otherwise returns nullopt.
+    // Returns the reason of set_missing_reason() as a message, once, after two seconds without a
+    // call of this rank. Otherwise returns nullopt.
     std::optional<MissingRank> take_missing(const Lock& lock, TimePoint now);
 
   private:

@@ -5,19 +5,19 @@
 // The channel carries only small messages: a key-value store, the agreement before each collective,
 // heartbeats and failure reports. Tensor data uses other connections (engine.h).
 //
-// Handshake: client and server exchange nonces and HMACs, which prove that each has the job's
-// token. The client's HMAC is sent with its rank, pid and host, and protects them. The server
-// accepts no other messages before the end of the handshake.
+// Handshake: client and server exchange nonces and HMACs. The HMACs prove that each side has the
+// job's token. The client's HMAC also authenticates its rank, pid and host. The server accepts no
+// other messages before the end of the handshake.
 //
 // Agreement: every member of a group announces the collective that it calls. When all members have
 // announced it, the server sends them the counts of all members. If the calls differ, the server
 // reports a failure to all ranks of the job.
 //
 // Heartbeats: client and server send a heartbeat with their current collective every second, or
-// every quarter of the heartbeat timeout if this is shorter. If a client's connection ends without
-// a Leave message, or the server receives nothing from it within the heartbeat timeout, the server
-// reports a failure of the client's rank to all ranks of the job. In the same way, clients detect a
-// failure of rank 0.
+// more often if a quarter of the heartbeat timeout is shorter. A client has failed if its
+// connection ends without a Leave message, or if the server receives nothing from it within the
+// heartbeat timeout. The server then reports a failure of the client's rank to all ranks of the
+// job. In the same way, clients detect a failure of rank 0.
 #pragma once
 
 #include <chrono>
@@ -77,35 +77,35 @@ struct ControlOptions {
     std::chrono::milliseconds timeout{}, join_timeout{}, heartbeat_timeout{};
 };
 
-// The control channel of one process. Thread-safe. After a failure of the job, the methods of the
-// key-value store and of the agreement, except note(), throw CommError with the text of the
-// failure.
+// The control channel of one process. Thread-safe. After a failure of the job, the functions of the
+// key-value store and of the agreement throw CommError with the text of the failure. note() does
+// not throw.
 class Control {
   public:
     // Joins the job. ProcessGroup::create() documents the arguments and errors.
     static std::unique_ptr<Control> join(const Environment& environment,
                                          const ControlOptions& options);
     // Leaves the job, with the reason set by set_leave_reason(). Later failures of other ranks do
-    // not affect this rank. On rank 0, the server runs until all other ranks have left, but at most
-    // two seconds (300 ms after a failure).
+    // not affect this rank. On rank 0, the server runs until all other ranks have left, at most two
+    // seconds (300 ms after a failure).
     virtual ~Control() = default;
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    // Returns the address for connections from other ranks: the address of the network interface
-    // that AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names, or if neither variable is set, the local
+    // Returns the address for connections from other ranks: the address of the network interface in
+    // AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME. If neither variable is set, returns the local
     // address of the route to rank 0.
     virtual const std::string& local_address() const = 0;
-    // Returns a key for one purpose, which is the same on all ranks. It is derived from the job's
-    // token; if the token is not secret, neither is the key.
+    // Returns a key for one purpose. The key is the same on all ranks. It is derived from the job's
+    // token, and is secret only if the token is secret.
     virtual Key key_for(std::string_view purpose) const = 0;
 
     // --- key-value store. Keys above 1 KiB and values above 16 MiB throw ValueError.
     virtual void set(const std::string& key, std::string_view value) = 0;
     // Waits until the key is set and returns its value. Throws CommError after the timeout.
     virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
-    // Adds to an integer value (initially 0) and returns the sum. Throws CommError if the value is
-    // not an integer, or if the sum overflows.
+    // Adds `delta` to an integer value (initially 0) and returns the sum. Throws CommError if the
+    // value is not an integer, or if the sum overflows.
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
     // --- agreement on collectives
@@ -133,19 +133,19 @@ class Control {
     // --- failures
     // Returns the text of the first failure that this process has received, or nullopt.
     virtual std::optional<std::string> failure() const = 0;
-    // Reports a failure to all ranks. Unless the job has failed before, their calls throw CommError
-    // with `text`.
+    // Reports a failure to all ranks. Unless the job has already failed, the calls of all ranks
+    // throw CommError with `text`.
     virtual void report(const std::string& text) = 0;
-    // Sets the reason that is reported to ranks which wait for this rank after it has left.
+    // Sets the reason that ranks which wait for this rank report after it has left.
     virtual void set_leave_reason(const std::string&) {}
     // Sets the reason why this rank makes no more calls. If it makes no call within two seconds,
     // ranks that wait for it throw CommError with the reason. "" removes the reason.
     virtual void set_missing_reason(const std::string&) {}
     // Registers a function that wakes other threads. The background thread calls `wake` once, when
-    // a failure is received. If there is a failure already, `wake` is called immediately.
+    // a failure is received. If a failure has already been received, `wake` is called immediately.
     virtual void on_failure(std::function<void()> wake) = 0;
-    // Throws the failure of the job. If there is none yet, for example after an engine's
-    // "connection reset", waits for a failure for a short time, and if none is received, throws
+    // Throws the failure of the job. If none has been received, for example after an engine's
+    // "connection reset", waits for a failure for a short time. If no failure is received, throws
     // `otherwise`.
     [[noreturn]] virtual void throw_failure(const std::string& otherwise) = 0;
 };

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFailureDelay{1500};  // time to wait for a report of the cause of an error
+constexpr milliseconds kFailureDelay{1500};  // time to wait for the cause of an error
 constexpr milliseconds kLeaveTimeout{500};
 constexpr milliseconds kLongestSend{60000};
 
@@ -42,8 +42,8 @@ void ControlChannel::leave(const std::string& reason) {
         AXLE_FAILPOINT("leave: before it is sent");
         const TimePoint deadline = Clock::now() + kLeaveTimeout;
         send_all(connected_.socket, encode(Leave{at_most(reason, kMaxText)}), deadline);
-        // A socket that is closed with unread bytes resets the connection, and the peer may not
-        // receive the Leave message. So the remaining bytes are read first.
+        // The remaining bytes are read first. If a socket is closed with unread bytes, the
+        // connection is reset, and the peer may not receive the Leave message.
         ::shutdown(connected_.socket.descriptor(), SHUT_WR);
         while (wait_readable(connected_.socket, deadline) &&
                receive_some(connected_.socket, scratch_) >= 0) {

@@ -20,10 +20,11 @@
 namespace axle::dist {
 
 // The connection that StoreClient, CallClient and FailureMonitor share, with the mutex that
-// protects their state, and the first failure of the job. One of the threads that wait for replies
-// reads the connection, and also handles the replies for other threads. The background thread of
-// FailureMonitor reads only while no thread waits. So a reply does not wake the background thread
-// too.
+// protects their state, and the first failure of the job.
+//
+// One of the threads that wait for replies reads the connection, and also handles the replies for
+// other threads. The background thread of FailureMonitor reads only while no thread waits, so that
+// a reply does not wake the background thread too.
 //
 // Functions with a Lock parameter must be called with the mutex locked, and return with the mutex
 // locked.
@@ -51,13 +52,13 @@ class ControlChannel {
     // --- calls
     // Throws CommError if there is a failure.
     void check(const Lock& lock) const;
-    // Waits until ready() returns true or there is a failure, and then returns true. Returns false
-    // after the deadline.
+    // Waits until ready() returns true or a failure is recorded, and then returns true. Returns
+    // false after the deadline.
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
-    // Waits for a failure, but at most 1.5 seconds.
+    // Waits for a failure, at most 1.5 seconds.
     void wait_for_failure(Lock& lock);
     // Sends a message. The caller must not have locked the mutex. If the connection is lost, throws
-    // the failure of the job, or the error of the socket if no failure is received.
+    // the failure of the job. If no failure is received, throws the error of the socket.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));
@@ -77,20 +78,20 @@ class ControlChannel {
     // Sends a heartbeat. Does nothing while another thread sends a message: the receiver counts any
     // message as a heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
-    // Sends a frame, and unlocks the mutex meanwhile. Ignores a lost connection, because the next
-    // read detects it.
+    // Sends a frame. The mutex is unlocked while the frame is sent. Ignores a lost connection,
+    // because the next read detects it.
     void send_unlocked(Lock& lock, std::string_view frame);
     // Reads the connection unless another thread reads it.
     void receive_if_idle(const Lock& lock);
-    // Returns whether a waiting thread reads the connection, or has read it since the last call
-    // with this counter.
+    // Returns whether a waiting thread reads the connection, or has read it since the previous call
+    // with the same counter `reads`.
     bool is_read_by_calls(const Lock& lock, std::uint64_t& reads) const;
     bool is_disconnected(const Lock&) const { return disconnected_; }
     TimePoint disconnected_at(const Lock&) const { return disconnected_at_; }
     TimePoint last_received(const Lock&) const { return last_received_; }
     void reset_silence_timer(const Lock&, TimePoint now) { last_received_ = now; }
     int descriptor() const { return connected_.socket.descriptor(); }
-    // Returns a descriptor that becomes readable when there is a failure or the connection is lost.
+    // Returns a descriptor that becomes readable after a failure, or when the connection is lost.
     int failure_descriptor() const { return failure_event_.descriptor(); }
 
   private:
@@ -109,7 +110,7 @@ class ControlChannel {
     std::condition_variable changed_;
     std::vector<char> scratch_;
     bool reading_ = false;     // whether a waiting thread polls the socket
-    std::uint64_t reads_ = 0;  // how often waiting threads have polled the socket
+    std::uint64_t reads_ = 0;  // number of times that waiting threads have polled the socket
     bool disconnected_ = false;
     TimePoint disconnected_at_, last_received_;
     std::optional<Failure> failure_;

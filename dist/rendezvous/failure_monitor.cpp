@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The time to wait for the launcher's report that rank 0 has ended.
+// The maximum time to wait for the launcher's report that rank 0 has ended.
 constexpr milliseconds kCauseOfDeath{300};
-// The time for which the background thread does not read the socket after a call has read it.
+// The time after a call has read the socket in which the background thread does not read it.
 constexpr milliseconds kReadPause{50};
 
 std::string text_of_thread_failure(int rank, const std::string& why) {
@@ -65,7 +65,7 @@ std::optional<std::string> FailureMonitor::failure() const {
 void FailureMonitor::report(const std::string& text) {
     try {
         channel_.send(Report{at_most(text, kMaxText)});
-    } catch (const CommError&) {  // the job has failed already
+    } catch (const CommError&) {  // the job has already failed
     }
     Lock lock(channel_.mutex());
     channel_.wait_for_failure(lock);
@@ -108,7 +108,8 @@ void FailureMonitor::run() noexcept {
 // event.
 void FailureMonitor::run_once(Lock& lock) {
     const TimePoint now = Clock::now();
-    // After this process was suspended, missing heartbeats do not mean that rank 0 has failed.
+    // If this process was suspended, it could not receive heartbeats. This does not mean that rank
+    // 0 has failed.
     if (now - awake_by_ > channel_.options().heartbeat_timeout / 4)
         channel_.reset_silence_timer(lock, now);
     const auto is_over = [&] { return channel_.is_disconnected(lock) || channel_.failure(lock); };
@@ -127,7 +128,7 @@ void FailureMonitor::run_once(Lock& lock) {
     if (calls_read && !over) awake_by_ = std::min(awake_by_, now + kReadPause);
     if (channel_.is_disconnected(lock) && !channel_.failure(lock))
         awake_by_ = std::min(awake_by_, cause_deadline(lock));
-    // poll() ignores descriptor -1.
+    // The descriptor -1 makes poll() ignore an entry.
     pollfd entries[] = {{quit_event_.descriptor(), POLLIN, 0},
                         {launcher_.descriptor(), POLLIN, 0},
                         {over ? -1 : channel_.failure_descriptor(), POLLIN, 0},
@@ -139,8 +140,8 @@ void FailureMonitor::run_once(Lock& lock) {
     if (entries[3].revents != 0) channel_.receive_if_idle(lock);
 }
 
-// Reports an exception of the thread as a failure of the job, which is sent to the other ranks.
-// Does not allocate memory if memory has run out.
+// Reports an exception of the thread as a failure of the job to the other ranks. Does not allocate
+// memory if memory has run out.
 void FailureMonitor::fail_thread(Lock& lock, const std::exception& error) noexcept {
     if (!lock.owns_lock()) lock.lock();
     if (channel_.failure(lock)) return;
@@ -156,7 +157,7 @@ void FailureMonitor::fail_thread(Lock& lock, const std::exception& error) noexce
     channel_.fail(lock, std::move(thread_failure_));
     try {
         if (!channel_.is_disconnected(lock)) channel_.send_unlocked(lock, thread_failure_report_);
-    } catch (const std::exception&) {  // the other ranks detect that this rank leaves
+    } catch (const std::exception&) {  // the other ranks detect that this rank has left
         if (!lock.owns_lock()) lock.lock();
     }
 }
@@ -170,8 +171,8 @@ void FailureMonitor::read_launcher(Lock& lock) {
     }
 }
 
-// Returns the deadline for the launcher's report that rank 0 has ended: the time of the
-// disconnection if no report is expected.
+// Returns the deadline for the launcher's report that rank 0 has ended. If no report is expected,
+// returns the time of the disconnection.
 TimePoint FailureMonitor::cause_deadline(const Lock& lock) const {
     const TimePoint at = channel_.disconnected_at(lock);
     const bool cause_expected = launcher_.is_open() && channel_.server().host == host_name();
@@ -210,7 +211,7 @@ void FailureMonitor::notify_failure(Lock& lock) {
 void FailureMonitor::notify_launcher(const Lock& lock) {
     const auto& failure = channel_.failure(lock);
     if (!channel_.is_for_launcher(lock) || !failure) return;
-    // If the failure has no rank, the launcher gets the last collective of this rank.
+    // If no rank has caused the failure, the launcher gets the last collective of this rank.
     const bool has_rank = failure->rank >= 0;
     const Activity& own = calls_.activity(lock);
     launcher_.write({.text = failure->text,

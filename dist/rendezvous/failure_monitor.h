@@ -1,4 +1,5 @@
-// Private to dist: FailureMonitor, which keeps the control channel alive and detects failures.
+// Private to dist: FailureMonitor, a background thread that keeps the control channel alive and
+// detects failures.
 #pragma once
 
 #include <chrono>
@@ -61,8 +62,8 @@ class FailureMonitor {
     bool notified_ = false;
     TimePoint next_heartbeat_, awake_by_;
     std::uint64_t reads_ = 0;
-    // The failure that is reported if the thread fails, and its Report message. Created in advance,
-    // because the thread may fail when memory has run out.
+    // The failure to report if the thread itself fails, and its Report message. Both are created in
+    // advance, because the thread may fail when memory has run out.
     Failure thread_failure_;
     std::string thread_failure_report_;
     std::vector<std::function<void()>> failure_callbacks_;

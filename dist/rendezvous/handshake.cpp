@@ -13,8 +13,8 @@ constexpr int kPorts = 16;
 // The range of ports: above the well-known ports, and below the ephemeral ports of Linux.
 constexpr int kFirstPort = 20000, kLastPort = 32767;
 
-// Returns a text that identifies the job. It contains the port, because jobs can have the same
-// token, such as torchrun's "none".
+// Returns a text that identifies the job. It contains the port, because several jobs can have the
+// same token, such as torchrun's "none".
 std::string job_of(const Environment& e) {
     if (e.token.empty()) return str("master ", e.master_addr, ' ', e.master_port);
     return str("token ", e.master_port, ' ', e.token);

@@ -1,13 +1,13 @@
 // Private to dist: mutual authentication of two processes of one job.
 //
-//     client                                  server
-//     JoinStart    its nonce             ->
+//     client                                  server JoinStart    its nonce             ->
 //                                        <-   Challenge  its nonce
 //     JoinRequest  with the HMAC of both ->
 //                                        <-   JoinReply  with the HMAC of both, or JoinRefusal
 //
 // An HMAC is computed from the two nonces and all other fields of the message, with a key derived
-// from the job's token. Only the token is secret. Messages after the handshake are not signed.
+// from the job's token. Messages are not encrypted, and messages after the handshake are not
+// signed.
 #pragma once
 
 #include <string_view>
@@ -20,11 +20,11 @@
 namespace axle::dist {
 
 // Derives the key from the token and the port. Without a token, the key depends only on MASTER_ADDR
-// and MASTER_PORT, and only distinguishes jobs.
+// and MASTER_PORT. It then only distinguishes jobs, and proves nothing.
 Key key_of(const Environment& environment);
-// Returns the ports on which rank 0's server tries to listen, in this order: MASTER_PORT, or if the
-// launcher uses MASTER_PORT, ports computed from MASTER_PORT and the job's token (MASTER_ADDR if
-// there is no token).
+// Returns the ports on which rank 0's server tries to listen, in this order. This is MASTER_PORT,
+// unless the launcher uses MASTER_PORT itself. The ports are then computed from MASTER_PORT and the
+// job's token, or from MASTER_ADDR without a token.
 std::vector<int> ports_of(const Environment& environment);
 
 // Sign and verify a JoinRequest or a JoinReply.

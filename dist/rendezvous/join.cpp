@@ -26,16 +26,16 @@ using std::chrono::milliseconds;
 // The timeouts of each part of a handshake, and of a connection to one of several ports.
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnectToCandidate{1};
-// The timeouts of a connection if there is only one port. The first timeout is short: if clients
+// The timeouts for connecting if there is only one port. The first timeout is short: if clients
 // without the token fill the queue of the server, a new attempt is faster than the retries of TCP.
-// The timeout doubles after each attempt that exceeds it, in case the network is slow.
+// The timeout doubles after each attempt that exceeds it, because the network may be slow.
 constexpr milliseconds kFirstConnect{500}, kLongestConnect{10000};
-// The first and the longest pause between two attempts.
+// The minimum and maximum pause between two attempts.
 constexpr milliseconds kShortPause{10}, kLongPause{200};
-// The time after the join timeout in which the server can report the missing ranks.
+// The time after the join timeout during which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
-// An error after which no other attempt is made, because it would fail in the same way.
+// An error after which no further attempt is made, because it would fail in the same way.
 struct Refused : CommError {
     using CommError::CommError;
 };
@@ -99,7 +99,7 @@ class Joiner {
                       .rank = 0,
                       .is_running = true});
             }
-            // The server drops connections at random while it has too many. An immediate attempt
+            // While the server has too many connections, it drops random ones. An immediate attempt
             // may then succeed.
             if (was_dropped_) pause = kShortPause;
             std::this_thread::sleep_until(std::min(now + with_jitter(pause), deadline_));
@@ -153,7 +153,7 @@ class Joiner {
         return {};
     }
 
-    // Records how an attempt has ended. `connected` has a socket if the server had accepted the
+    // Records how an attempt has ended. `connected` has a socket if the server has accepted the
     // connection.
     void note_end(const Connected& connected, bool has_timed_out) {
         const bool was_connected = connected.socket.descriptor() >= 0;
@@ -250,7 +250,7 @@ class Joiner {
         throw CommError(failure.text);
     }
 
-    // Sends the server the exits of processes that the launcher has reported.
+    // Sends the exits of processes that the launcher has reported to the server.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];
@@ -279,7 +279,7 @@ class Joiner {
     const std::vector<int> ports_;
     const TimePoint deadline_;
     milliseconds connect_timeout_ = kFirstConnect;
-    bool was_dropped_ = false;  // whether the last attempt failed after the server had accepted it
+    bool was_dropped_ = false;  // whether the last attempt failed after the connection was accepted
     std::minstd_rand random_{std::random_device{}()};
     std::string reason_;
 };

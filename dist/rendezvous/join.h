@@ -21,9 +21,9 @@ struct Connected {
 };
 
 // Connects to the server and waits until all ranks have joined. Retries until the join timeout,
-// because rank 0 may start later. `own` is the server's address on rank 0, else null. Throws
-// CommError with the missing ranks, or with the reason why the server could not be reached or has
-// rejected this rank.
+// because rank 0 may start later. `own` is the server's address on rank 0, and nullptr on the other
+// ranks. Throws CommError with the missing ranks, or with the reason why the server could not be
+// reached or has rejected this rank.
 Connected join_server(const Environment& environment, const ControlOptions& options,
                       LauncherConnection& launcher, const Address* own);
 

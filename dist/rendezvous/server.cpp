@@ -16,12 +16,12 @@
 namespace axle::dist {
 namespace {
 
-// The number of bytes of unsent output to a client above which the server does not read from the
-// client.
+// The maximum number of bytes of unsent output to a client. While it is exceeded, the server does
+// not read from the client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
-// The number of bytes that one call reads before authentication. It exceeds the size of both
-// messages of a handshake.
+// The number of bytes that one call reads before authentication. It exceeds the size of each
+// message of a handshake.
 constexpr std::size_t kUnauthenticatedRead = 512;
 
 bool all_loopback(const std::vector<Address>& addresses) {
@@ -59,7 +59,8 @@ std::vector<Address> addresses_of_master(const Environment& e) {
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
     if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
     if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
-    // 192.0.2.1 is an address for documentation (RFC 5737), so its route is the default route.
+    // The route to 192.0.2.1 is the default route, because this address is reserved for
+    // documentation (RFC 5737).
     return {local_address_towards(resolve("192.0.2.1", 1).front())};
 }
 
@@ -173,7 +174,7 @@ void Server::read(Connection& connection) {
 
 void Server::send_frame(Connection& connection, std::string_view frame) {
     if (connection.out.empty()) {
-        // If the connection is closed, the next read detects it.
+        // A closed connection is detected by the next read, so a failed send is ignored here.
         const auto sent = std::max<std::ptrdiff_t>(send_some(connection.socket, frame), 0);
         frame.remove_prefix(static_cast<std::size_t>(sent));
         if (frame.empty()) return;
@@ -219,8 +220,8 @@ void Server::drop(Connection& connection) {
     connections_.erase(connection.socket.descriptor());
 }
 
-// Sends Leave to the remaining members. Their unread input is read first, because a socket that is
-// closed with unread bytes resets the connection, and the member may not receive the message.
+// Sends Leave to the remaining members. Their unread input is read first. If a socket is closed
+// with unread bytes, the connection is reset, and the member may not receive the message.
 void Server::end() {
     for (Member& member : members_) {
         if (member.connection == nullptr) continue;

@@ -1,14 +1,14 @@
-// Private to dist: the server of rank 0, to which all processes of the job connect (see control.h).
+// Private to dist: the server of rank 0. All processes of the job connect to it (control.h).
 //
-// The server uses one thread, which waits only in epoll and never for a single client. Output that
-// a client has not read is buffered. While a client has too much buffered output, its messages are
+// The server uses one thread. It waits only in epoll, and never for a single client. Output that a
+// client has not read is buffered. While a client has too much buffered output, its messages are
 // not read.
 //
-// Unauthenticated connections, whose processes have not proven that they have the token, have a
-// limit of their own, so they never take the connection of a rank. When the limit is reached, a new
-// connection replaces a random one. So a rank can join, perhaps after several attempts, if its
-// handshake takes much less time than the replacement of all unauthenticated connections. Clients
-// without the token that only keep their connections open do not prevent this.
+// A connection is unauthenticated until its process has proven that it has the token.
+// Unauthenticated connections have a separate limit, so they never use up the connections of ranks.
+// When the limit is reached, a new connection replaces a random unauthenticated one. A rank can
+// thus join, perhaps after several attempts, if its handshake is much faster than the replacement
+// of all these connections. Strangers that only keep their connections open do not prevent this.
 #pragma once
 
 #include <array>
@@ -35,22 +35,22 @@
 
 namespace axle::dist {
 
-// Returns how many unauthenticated connections the server keeps, in addition to one for each rank
-// that has not joined: an eighth of the files that this process may open, but from 16 to 1024.
+// Returns the maximum number of unauthenticated connections, in addition to one for each rank that
+// has not joined. It is an eighth of the files that this process may open, between 16 and 1024.
 std::size_t max_unauthenticated();
 
 // Returns the addresses at which the machine of rank 0 listens. A host name other than localhost
 // can be mapped to a loopback address, which other machines can't reach. In a job on several
-// machines, returns external addresses for such a name. Throws CommError if the name can't be
+// machines, returns external addresses for such a host name. Throws CommError if the name can't be
 // resolved.
 std::vector<Address> addresses_of_master(const Environment& environment);
 
 class Server {
   public:
-    // Starts the server, which listens when the constructor returns. Throws CommError if the port
-    // is in use or MASTER_ADDR is not an address of this machine.
+    // Starts the server. It listens when the constructor returns. Throws CommError if the port is
+    // in use or MASTER_ADDR is not an address of this machine.
     Server(const Environment& environment, const ControlOptions& options);
-    // Stops the server when all ranks have left, after at most two seconds (300 ms after a
+    // Stops the server when all ranks have left, at most two seconds later (300 ms after a
     // failure).
     ~Server();
     Server(const Server&) = delete;
@@ -63,7 +63,7 @@ class Server {
     struct Connection {
         Socket socket;
         FrameReader in;
-        std::string out;  // output that is not sent yet
+        std::string out;  // unsent output
         std::size_t sent = 0;
         std::uint32_t events = 0;  // the events for which epoll waits
         TimePoint last_received;

@@ -39,7 +39,7 @@ void Server::accept_some() {
         }
         const int error = errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return;
-        // A signal has interrupted the call, or the client has closed this connection already.
+        // A signal has interrupted the call, or the client has already closed this connection.
         if (error == ECONNABORTED || error == EINTR || error == EPROTO) continue;
         if (is_out_of_resources(error) && drop_unauthenticated()) continue;
         return pause_listening(true);
@@ -63,9 +63,9 @@ void Server::add_unauthenticated(Socket socket) {
     }
 }
 
-// Closes a random connection that is not authenticated. A fixed choice, such as the oldest one,
-// would close every connection of a rank that answers more slowly than other clients. Returns false
-// if there is none.
+// Closes a random unauthenticated connection. A fixed choice, such as the oldest one, would close
+// every connection of a rank that answers more slowly than other clients. Returns false without
+// such a connection.
 bool Server::drop_unauthenticated() {
     if (unauthenticated_.empty()) return false;
     drop(*unauthenticated_[random_() % unauthenticated_.size()]);
@@ -81,8 +81,8 @@ void Server::give_up_place(Connection& connection) {
     connection.place = kNoPlace;
 }
 
-// Stops accepting connections if `pause` is true, because a connection that can't be accepted would
-// wake epoll continuously. Accepts connections again if `pause` is false.
+// Stops accepting connections if `pause` is true; otherwise accepts them again. A connection that
+// can't be accepted would wake epoll continuously.
 void Server::pause_listening(bool pause) {
     if (paused_ == pause || leaving_) return;
     paused_ = pause;

@@ -8,8 +8,8 @@
 namespace axle::dist {
 namespace {
 
-// The time to wait for the launcher's report that a process has ended, after the process has closed
-// its connection.
+// The time that the server waits for the launcher's report that a process has ended, after the
+// connection of the process has ended.
 constexpr std::chrono::milliseconds kCauseOfDeath{300};
 
 }  // namespace
@@ -33,8 +33,8 @@ bool Server::serve(Connection& connection, const Frame& frame) {
 
 bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (frame.kind == Kind::join_start) {
-        // A process without the token must not be able to make the server compute and buffer many
-        // replies.
+        // Only one handshake is allowed per connection. Otherwise a process without the token could
+        // make the server compute and buffer many replies.
         if (connection.started) throw CommError("join: the handshake was started twice");
         connection.started = decode<JoinStart>(frame.body);
         connection.nonces = {connection.started->nonce, make_nonce()};
@@ -46,7 +46,8 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (!connection.started || connection.started->protocol != kProtocol) {
         join_refusal = JoinRefusal{false, "the process uses another version of Axle than rank 0"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
-        // If processes try several ports, this process may be part of another job.
+        // If processes try several ports, a process with another token may belong to another job
+        // and should try the next port.
         join_refusal = JoinRefusal{environment_.port_is_taken,
                                    "the token of this process is not the job's (AXLE_JOB_TOKEN)"};
     } else {
@@ -69,7 +70,7 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
                            str("the job is at restart ", environment_.restart_count,
                                ", but the process is at restart ", join_request.restart_count)};
     if (failed_) {
-        // Another launcher may have restarted the job. Then the next attempt reaches a new server.
+        // If another launcher has restarted the job, the next attempt can reach a new server.
         const bool is_own = process.pid == self_.pid && process.host == self_.host;
         return JoinRefusal{!is_own && environment_.launcher != "axle",
                            "the job has failed: " + failure_};
@@ -102,7 +103,7 @@ void Server::accept_member(Connection& connection, const JoinRequest& join_reque
     member.has_launcher = join_request.has_launcher;
     member.connection = &connection;
     ++present_;
-    // The join timeout is the smallest timeout of all ranks, so that all ranks report the same
+    // All ranks use the smallest join timeout of any rank, so that all ranks report the same
     // reason.
     const auto most = std::chrono::milliseconds(options_.join_timeout);
     const auto left = std::chrono::milliseconds(
@@ -216,7 +217,7 @@ void Server::on_child_end(const ChildEndReport& end) {
     report_death(member_of(end.rank));
 }
 
-// Reports that a rank has died, with the cause if it is known.
+// Reports that a rank has died. The report contains the cause if it is known.
 void Server::report_death(Member& member) {
     const auto rank = static_cast<int>(&member - members_.data());
     const auto& end = ends_[static_cast<std::size_t>(rank)];

@@ -60,7 +60,7 @@ void Server::check_joined() {
          absent.front(), true);
 }
 
-// Restarts the heartbeat timeouts of all clients. Called when all ranks have joined, and after this
+// Resets the heartbeat timeouts of all clients. Called when all ranks have joined, and after this
 // process was suspended.
 void Server::reset_silence_timers() {
     for (const auto& [descriptor, connection] : connections_) connection->last_received = now_;

@@ -28,7 +28,7 @@ class StoreClient {
   private:
     struct Reply {
         std::int64_t sum = 0;
-        std::string text;  // a value, or the error text
+        std::string text;  // the value, or the error text
     };
     template <class Message>
     Reply request(Message message, std::chrono::milliseconds timeout,
@@ -37,7 +37,7 @@ class StoreClient {
 
     ControlChannel& channel_;
     std::uint64_t next_id_ = 1;
-    // Replies by id of the request; nullopt if pending.
+    // Replies by the id of the request, nullopt while pending.
     std::map<std::uint64_t, std::optional<Reply>> replies_;
 };
 

@@ -60,8 +60,8 @@ inline constexpr Kind kLastKind = Kind::failure;
 // Returns the maximum body size of a kind.
 std::size_t max_body(Kind kind);
 
-// The messages. Each has a function that passes its fields in wire order to f, which reads or
-// writes them.
+// The messages. In each message, fields() passes the fields in wire order to f. f reads or writes
+// the fields.
 struct JoinStart {
     static constexpr Kind kind = Kind::join_start;
     std::uint32_t protocol = kProtocol;
@@ -149,7 +149,7 @@ struct CallTimeout {
     std::int64_t waited_ms = 0;
     static void fields(auto& m, auto&& f) { f(m.group), f(m.sequence), f(m.waited_ms); }
 };
-// A report that a process has ended (see launcher_channel.h).
+// A report that a process has ended (launcher_channel.h).
 struct ChildEndReport {
     static constexpr Kind kind = Kind::child_end;
     std::int32_t rank = -1;
@@ -166,7 +166,7 @@ struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
     std::uint64_t calls =
-        0;  // number of calls so far; if the server has received more, the report is ignored
+        0;  // number of calls of the rank; if the server has received more, the report is ignored
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
 struct Leave {
@@ -248,9 +248,9 @@ struct Frame {
 class FrameReader {
   public:
     void add(std::string_view bytes);
-    // Returns the next complete frame, valid until the next add(), or nullopt if there is none.
-    // Throws CommError for a kind that this sender must not send, and for a length above the limit
-    // of its kind.
+    // Returns the next complete frame, valid until the next add(), or nullopt if no frame is
+    // complete. Throws CommError for a kind that this sender must not send, and for a length above
+    // the limit of the kind.
     std::optional<Frame> next(Sender sender);
 
   private:

@@ -29,8 +29,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                              options.mask.shape(), "; leave out attention_mask"));
 }
 
-// Returns x, whose parts of whole sequences were gathered in rank order along `dim`, ordered by
-// position. Each part has `time` tokens.
+// Returns x ordered by position. x consists of the parts of whole sequences, gathered in rank order
+// along `dim`. Each part has `time` tokens.
 Tensor by_position(const Tensor& x, std::int64_t dim, std::int64_t time, int ranks) {
     std::vector<std::pair<std::int64_t, Tensor>> chunks;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -50,8 +50,8 @@ bool is_of_whole_sequences(const Tensor& mask, std::int64_t length) {
     return mask.defined() && mask.dim() == 4 && mask.size(2) == length && mask.size(3) == length;
 }
 
-// Gathers keys and values, and computes attention to them for each range of queries. `mask` is [B
-// or 1, 1, L, L] for whole sequences, or undefined.
+// Gathers keys and values, and computes the attention of each range of queries to them. `mask` is
+// [B or 1, 1, L, L] for whole sequences, or undefined.
 Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                           const kernels::AttentionParams& params, const Ranges& ranges,
                           const std::shared_ptr<ProcessGroup>& group) {
@@ -75,7 +75,7 @@ Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v, con
     return cat(parts, 2);
 }
 
-// Makes `buffer` refer to the elements of `source`. The handle stays the same.
+// Replaces the contents of `buffer` by the elements of `source`. The handle stays the same.
 void assign(const Tensor& buffer, const Tensor& source) {
     Impl& to = *buffer.impl();
     const Impl& from = *source.impl();

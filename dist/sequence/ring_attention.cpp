@@ -23,8 +23,8 @@ struct Rows {
     Tensor of(const Tensor& x) const { return x.narrow(2, first, count); }
 };
 
-// Calls f(query rows, key rows, params) for each range of queries and each range of keys that they
-// attend to.
+// Calls f(query rows, key rows, params) for each pair of a range of queries and a range of keys.
+// Skips pairs that a causal mask hides completely.
 template <class F>
 void for_visible(const Ranges& queries, const Ranges& keys, const AttentionParams& params, F&& f) {
     std::int64_t first_query = 0;
@@ -46,8 +46,8 @@ void for_visible(const Ranges& queries, const Ranges& keys, const AttentionParam
     }
 }
 
-// The exchange of one tensor: it is sent to the next rank while the tensor of the previous rank is
-// received.
+// The exchange of one tensor: sends it to the next rank while receiving the tensor of the previous
+// rank.
 class Transfer {
   public:
     Transfer(const Tensor& x, ProcessGroup& group, int tag)
@@ -86,7 +86,7 @@ void around_ring(const Tensor& k, const Tensor& v, ProcessGroup& group, F&& f) {
     }
 }
 
-// Combines the attention to two disjoint sets of keys: `all` becomes the attention to both.
+// Combines attention to two disjoint sets of keys. `all` becomes the attention to both sets.
 void combine(const AttentionPart& all, const AttentionPart& part) {
     const Tensor top = maximum(all.lse, part.lse);
     const Tensor lse = top + log(exp(all.lse - top) + exp(part.lse - top));
@@ -131,7 +131,7 @@ AttentionGradients attend_backward(const Tensor& dy, const Tensor& q, const Tens
     const Tensor dq = zeros(q.shape(), options);
     Shape both = k.shape();
     both[1] = 2 * heads;
-    std::optional<Transfer> gradients;  // gradients of the part that this rank gets next
+    std::optional<Transfer> gradients;  // gradients of the part that this rank receives next
     around_ring(k, v, group, [&](const Tensor& key, const Tensor& value, int rank) {
         Tensor sum = zeros(both, options);
         const Tensor dk = sum.narrow(1, 0, heads), dv = sum.narrow(1, heads, heads);

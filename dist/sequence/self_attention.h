@@ -1,4 +1,4 @@
-// Private to dist: functions that the kinds of attention to divided sequences share.
+// Private to dist: functions shared by the kinds of attention to divided sequences.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace axle::dist {
 
 // Checks the operands of attention to divided sequences: q [B, H, T, D], k and v [B, G, T, D].
 // Throws ShapeError unless all have 4 dimensions and k and v have the same shape. Throws UsageError
-// if q and k have different lengths, because the attention must be self-attention, and the errors
-// of check_device().
+// if q and k have different lengths, because the attention must be self-attention. Also throws the
+// errors of check_device().
 void check_self_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 
 // Returns the grid of the attention weights of whole sequences of `length` tokens. q has the heads
-// of this process, which are a part of all heads under a RandomPartGuard (tensor parallel), and
-// first_head is the first of them.
+// of this process. Under a RandomPartGuard (tensor parallel), these are a part of all heads, and
+// the grid's first_head is the index of the first one.
 kernels::WeightGrid whole_grid(const Tensor& q, std::int64_t length);
 
 }  // namespace axle::dist

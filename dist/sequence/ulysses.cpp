@@ -33,8 +33,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, std::int6
                 k.size(1), " heads, sp_size ", ranks));
 }
 
-// If there are fewer heads than ranks, repeats each head so that there is one for each rank. The
-// gradients of the copies are added.
+// If there are fewer heads than ranks, repeats each head so that every rank has one. The gradients
+// of the copies are added.
 Tensor one_head_for_each_rank(const Tensor& x, std::int64_t ranks) {
     if (x.size(1) >= ranks) return x;
     const std::int64_t copies = ranks / x.size(1);
@@ -96,7 +96,7 @@ Tensor Ulysses::attend(const Tensor& query, const Tensor& key, const Tensor& val
     const std::int64_t ranks = parts();
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_operands(q, k, v, ranks);
-    // Attention is computed for whole sequences, and this rank's part of the heads of q.
+    // Attention is computed for whole sequences and this rank's part of the heads of q.
     kernels::WeightGrid grid = whole_grid(q, q.size(2) * ranks);
     grid.first_head += group_->rank() * q.size(1) / ranks;
     const kernels::AttentionParams params = attention_params(options, q.size(0), q.size(3), grid);

@@ -25,7 +25,7 @@ constexpr const char* kParts = "fp32_flat_groups";                  // stage 3
 
 std::int64_t divide_up(std::int64_t n, std::int64_t by) { return n / by + (n % by == 0 ? 0 : 1); }
 
-// Returns the value of a key, or null.
+// Returns the value of a key, or a null Tree.
 Tree value_of(const Tree& map, std::string_view key) {
     const Tree* const value = map.is_map() ? map.find(key) : nullptr;
     return value == nullptr ? Tree() : *value;
@@ -47,8 +47,8 @@ Shape shape_of(const std::string& name, const Tree& sizes) {
     return shape;
 }
 
-// Calls f. If f throws a ValueError or an IndexError, throws a FileError with the path and the text
-// of the error.
+// Calls f. Converts a ValueError or IndexError of f to a FileError with the path and the error
+// text.
 template <class F>
 void reading(const std::string& path, F&& f) {
     try {
@@ -135,10 +135,10 @@ Tree DeepSpeedCheckpoint::load(const std::string& file) const {
     }
 }
 
-// Returns a vector of weights and adds its size to `bytes`, the size of the vectors of this file so
-// far. Throws ValueError unless `value` is a vector of floating-point numbers, and if `bytes` then
-// exceeds the size of the file, which is possible because a pickle can refer to the same vector
-// many times.
+// Returns a vector of weights. Adds its size in bytes to `bytes`, the total size of the vectors
+// read from this file. Throws ValueError unless `value` is a vector of floating-point numbers. Also
+// throws it if `bytes` exceeds the size of the file: a malicious pickle can refer to the same
+// vector many times.
 Tensor DeepSpeedCheckpoint::vector_of(const Tree& value, std::int64_t& bytes,
                                       const std::string& file) const {
     const Tensor& vector = value.tensor();
@@ -297,7 +297,7 @@ void DeepSpeedCheckpoint::read_frozen(const std::vector<Tree>& models, bool in_p
     }
 }
 
-// Adds weights under their second names, and the weights that only the states of the model have.
+// Adds weights under their second names, and weights that are only in the states of the model.
 // Weights without elements are added to missing_.
 void DeepSpeedCheckpoint::add_rest(const Tree& state) {
     if (const Tree shared = value_of(state, "shared_params"); !shared.is_null())
@@ -307,7 +307,7 @@ void DeepSpeedCheckpoint::add_rest(const Tree& state) {
     const Tree shapes = value_of(state, "param_shapes");
     for (const auto& [name, value] : state["module"].entries()) {
         if (!value.is_tensor() || weights_.contains(name)) continue;
-        // In stage 3, weights in the states of the model are empty.
+        // In stage 3, weights in the states of the model have no elements.
         if (value.numel() == 0 && !shapes.is_null())
             missing_.push_back(name);
         else

@@ -10,15 +10,14 @@
 //                                                bf16_zero_pp_rank_... for training in bf16
 //
 // In stages 1 and 2, the f32 weights of a group of parameters are one flat vector with padding at
-// the end, which is cut into parts. In stage 3, each weight is cut into equal parts, the last of
-// which is padded, and a process stores its parts of all weights one after another.
+// the end. The vector is cut into parts. In stage 3, each weight is cut into equal parts, and the
+// last part is padded. A process stores its parts of all weights one after another.
 //
 // Nothing in the files is executed, and objects of DeepSpeed's classes are ignored.
 //
 // Limits: checkpoints of tensor or pipeline parallel training (mp_rank_01) and of mixtures of
 // experts throw FileError. Opening a checkpoint reads all of its files once, to verify their
-// checksums. The files stay mapped into memory. A weight that is read needs the memory of its
-// elements.
+// checksums. The files stay mapped into memory. Reading a weight allocates memory for its elements.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +33,9 @@
 
 namespace axle::dist {
 
-// An open checkpoint. Files must not be symbolic links. Functions throw FileError with the path and
-// the reason if a file is missing or invalid, or if the parts do not fit together. Several threads
-// can read concurrently.
+// An open checkpoint of DeepSpeed. Files must not be symbolic links. Functions throw FileError with
+// the path and the reason if a file is missing or invalid, or if the parts do not fit together.
+// Several threads can read concurrently.
 class DeepSpeedCheckpoint {
   public:
     class Weight {
@@ -49,31 +48,31 @@ class DeepSpeedCheckpoint {
         DType dtype_ = DType::f32;
         Shape shape_;
         // The elements are in `parts_`, in order, or in `count_` vectors of the checkpoint,
-        // beginning with vector `first_`: `length_` elements of each vector, beginning with element
-        // `offset_`.
+        // beginning with vector `first_`. In the second case, each vector contains `length_` of the
+        // elements, beginning with its element `offset_`.
         std::vector<Tensor> parts_;
         std::size_t first_ = 0, count_ = 0;
         std::int64_t offset_ = 0, length_ = 0;
     };
 
-    // Opens a folder with the files above, or with a file "latest" that contains the name of a
-    // subfolder with the files. `options` is for load_torch_file(); types that it does not support
-    // are always ignored.
+    // Opens a folder with the files of a checkpoint, or with a file "latest" that contains the name
+    // of a subfolder with these files. `options` is passed to load_torch_file(); types that it does
+    // not support are always ignored.
     explicit DeepSpeedCheckpoint(const std::string& folder, TorchFileOptions options = {});
 
-    // Returns whether a folder has such files, or a file "latest" with the name of a subfolder that
-    // has them.
+    // Returns whether a folder contains the files of a checkpoint, or a file "latest" with the name
+    // of a subfolder that contains them.
     static bool is_one(const std::string& folder);
 
     // Returns the folder with the files.
     const std::string& path() const { return path_; }
-    // Returns the names of the files in path(), the files with the shapes first.
+    // Returns the names of the files in path(), beginning with the files that contain the shapes.
     std::vector<std::string> files() const;
-    // Returns the weights and buffers by name. In stages 1 to 3, trained weights are f32, also if
-    // training used another dtype; in stage 0, they have the dtype of the file. f16 and bf16
-    // buffers are f32. Frozen weights have their dtype.
+    // Returns the weights and buffers by name. In stages 1 to 3, trained weights are f32, even if
+    // training used another dtype. In stage 0, they have the dtype of the file. f16 and bf16
+    // buffers become f32. Frozen weights keep their dtype.
     const std::map<std::string, Weight>& weights() const { return weights_; }
-    // Returns the names of weights in the model whose elements are in no file.
+    // Returns the names of the model's weights whose elements are not in any file.
     const std::vector<std::string>& missing() const { return missing_; }
     // Returns a weight on the CPU.
     Tensor read(const std::string& name) const;

@@ -21,7 +21,7 @@ constexpr const char* kLatest = "latest";
 // The parts of a file name such as bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt.
 struct FileName {
     bool is_optimizer = false;
-    std::optional<std::size_t> rank;  // without a value for mp_rank_00_model_states.pt
+    std::optional<std::size_t> rank;  // nullopt for mp_rank_00_model_states.pt
     std::size_t model_part = 0;       // the number after mp_rank_
 };
 
@@ -56,7 +56,7 @@ std::optional<FileName> parse(std::string_view name) {
     if (!skip(name, "mp_rank_") || !skip_number(name, parsed.model_part)) return std::nullopt;
     if (name == "_model_states.pt" && !is_bf16) return parsed;
     parsed.is_optimizer = true;
-    // Old versions of DeepSpeed have written names without the underscore.
+    // Early versions of DeepSpeed wrote names without the underscore.
     const bool is_state = name == "_optim_states.pt" || name == "optim_states.pt";
     return is_state && parsed.rank ? std::optional(parsed) : std::nullopt;
 }

@@ -12,8 +12,8 @@ struct DeepSpeedFiles {
     std::vector<std::string> optimizers;  // *_optim_states.pt, by rank
 };
 
-// Returns the folder with the files of a checkpoint, which is `folder` or the subfolder that its
-// file "latest" names, or "" if there is none.
+// Returns the folder with the files of a checkpoint: `folder`, or the subfolder named in its file
+// "latest". Returns "" if neither contains the files.
 std::string find_deepspeed_folder(const std::string& folder);
 // Returns the names of the files in a folder. Throws FileError if the file of a process is missing,
 // or if files are from tensor or pipeline parallel training or from mixtures of experts.

@@ -82,7 +82,8 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
     });
 }
 
-// Copies this rank's elements to the part.
+// Fills the part with this rank's elements of the parameters, or with those of rank 0 if
+// sync_module_states is true.
 void FlatParameter::fill_part(bool sync_module_states) {
     const Tensor whole = zeros({total_}, {.dtype = part_.dtype(), .device = context_.device});
     for (const Member& member : members_) {
@@ -169,12 +170,13 @@ void FlatParameter::free() noexcept {
     if (state_ == State::sharded) return;
     if (state_ == State::gathering) try {
             work_.wait();
-        } catch (const std::exception&) {  // the next call of the group throws the error too
+        } catch (const std::exception&) {  // the next call of the group also throws the error
         }
     gathered_ = sent_ = {};
     work_ = {};
     storage_->set_memory(nullptr);
-    // Cached casts of the parameters would need as much memory as the gathered parameters.
+    // Cached casts of the parameters are removed, because they would need the same memory as the
+    // gathered parameters.
     for (const Member& member : members_) member.handle.impl()->derived = {};
     state_ = State::sharded;
     count(-1);
@@ -281,7 +283,7 @@ void FlatParameter::finish_reduce() {
 void FlatParameter::cancel_reduce() noexcept {
     if (reduction_ && reduction_->started) try {
             reduction_->work.wait();
-        } catch (const std::exception&) {  // the next call of the group throws the error too
+        } catch (const std::exception&) {  // the next call of the group also throws the error
         }
     reduction_.reset();
 }

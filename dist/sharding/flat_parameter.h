@@ -1,5 +1,5 @@
-// Private to dist: FlatParameter, the parameters of a unit with the same dtype and requires_grad in
-// one buffer.
+// Private to dist: FlatParameter, one buffer for the parameters of a unit with the same dtype and
+// requires_grad.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class FlatParameter;
 class GatherObserver {
   public:
     virtual ~GatherObserver() = default;
-    // Called after an op has caused the parameters to be gathered.
+    // Called after an op on a parameter has gathered the parameters.
     virtual void gathered_on_use(FlatParameter& parameters) = 0;
     // Ends the sharding of the model. All ranks must call this function.
     virtual void unshard() = 0;
@@ -40,11 +40,11 @@ struct ShardingContext {
 
 // Parameters of one unit with the same dtype and requires_grad, in a flat buffer that is cut into
 // equal parts, one for each rank. In the dtype of the model, a parameter begins at a multiple of 64
-// bytes; a cut may be inside a parameter. Every rank stores its part in the dtype of the model. The
-// whole buffer exists in param_dtype while it is gathered; the handles of the parameters are views
-// of it.
+// bytes. A cut may be inside a parameter.
 //
-// The methods that communicate must be called by all ranks in the same order.
+// Every rank stores its part in the dtype of the model. The whole buffer exists, in param_dtype,
+// only while it is gathered; the handles of the parameters are views of it. All ranks must call the
+// methods that communicate, in the same order.
 class FlatParameter final : public ShardProvider {
   public:
     struct Member {
@@ -61,8 +61,8 @@ class FlatParameter final : public ShardProvider {
         bool ready = false;     // whether this gradient is final
     };
 
-    // Shards the parameters. If sync_module_states is true, the parts have the values of rank 0,
-    // otherwise each part has the values of its own rank.
+    // Shards the parameters. If sync_module_states is true, the parts get the values of rank 0.
+    // Otherwise each part keeps the values of its own rank.
     FlatParameter(const nn::StateDict& parameters, ShardingContext& context,
                   bool sync_module_states);
     // Frees the elements. The handles of the parameters stay valid, but have no elements.
@@ -81,35 +81,35 @@ class FlatParameter final : public ShardProvider {
 
     // --- gathering
     bool is_sharded() const { return state_ == State::sharded; }
-    // Begins to gather, unless the parameters are gathered or being gathered already. Gathers from
+    // Begins to gather, unless the parameters are already gathered or being gathered. Gathers from
     // the secondary group if its copy is valid.
     void start_gather();
     // Calls start_gather(), and waits until the parameters are gathered.
     void gather();
-    // Frees the gathered elements. If a gather is in progress, waits for its end first.
+    // Frees the gathered elements. If a gather is in progress, first waits for its end.
     void free() noexcept;
-    // Returns a tensor of the whole buffer, gathered from the parts that the ranks pass, with the
-    // dtype and on the device of `part`.
+    // Gathers the tensors `part` of all ranks into a tensor of the whole buffer. The result has the
+    // dtype and device of `part`.
     Tensor gather_part(const Tensor& part) const;
     // Makes the handles views of `buffer`, which has the dtype of the model. If `buffer` is
     // undefined, restores the earlier storage of the handles.
     void set_full(const Tensor& buffer);
     bool is_full() const { return full_.defined(); }
-    // Gives the parameters memory of their own with all elements. Afterwards, the FlatParameter has
-    // no members.
+    // Gives the parameters new memory with all elements. The FlatParameter then has no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
-    // Overwrites the part with this rank's elements of the buffer given to set_full(). If `root` is
-    // set, first broadcasts the buffer of rank `root` (in the first replica) to all ranks.
+    // Overwrites the part with this rank's elements of the buffer that set_full() has set. If
+    // `root` has a value, first broadcasts the buffer of rank `root` (in the first replica) to all
+    // ranks.
     void write_back(std::optional<int> root = {});
 
     // --- gradients
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
     // sends.
     void collect_gradient(std::size_t member);
-    // Collects the pending gradients of all members, and begins to reduce them: each rank gets its
-    // part of the mean over all ranks. finish_reduce() waits, and adds the result to the gradients
-    // of the local parts. Members without a pending gradient get no gradient.
+    // start_reduce() collects the pending gradients of all members and begins to reduce them: each
+    // rank gets its part of the mean over all ranks. finish_reduce() waits, and adds the result to
+    // the gradients of the local parts. Members without a pending gradient get no gradient.
     void start_reduce();
     void finish_reduce();
     bool is_reducing() const { return reduction_.has_value() && reduction_->started; }
@@ -147,7 +147,7 @@ class FlatParameter final : public ShardProvider {
     std::int64_t total_ = 0;     // number of elements of the buffer
     DType compute_dtype_ = f32;  // dtype of the gathered buffer
     Tensor part_;                // this rank's elements
-    // This rank's part of the copy that the secondary group keeps; undefined if it is not valid.
+    // This rank's part of the copy in the secondary group; undefined if the copy is not valid.
     Tensor secondary_;
     std::shared_ptr<Storage> storage_;  // the storage of the handles, without memory while sharded
     State state_ = State::sharded;

@@ -50,9 +50,9 @@ bool is_first(const autograd::TensorSlice& slice) {
     return slice.layout().part == 0 && slice.is_first_copy();
 }
 
-// Gathers the whole tensor of a slice, and returns it on the ranks that get tensors. On the other
-// ranks, returns an undefined tensor. A slice on the meta device is not gathered, and only its
-// shape is changed.
+// Gathers the whole tensor of a slice, and returns it on the ranks that get tensors. Returns an
+// undefined tensor on other ranks. A slice on the meta device is not gathered; only its shape is
+// changed.
 Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
                      const FullStateOptions& options) {
     const Tensor whole = tensor.device().is_meta()
@@ -146,8 +146,9 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
     bool gets_tensors = true;
     for (FlatParameter* const buffer : buffers) {
         gets_tensors = gets_tensors && !(options.rank0_only && buffer->rank() != 0);
-        // The names of the optimizer buffers that at least one parameter has, without numbers such
-        // as the step count, which are equal on all ranks. All ranks have the same names.
+        // The names of the buffers in the optimizer's state. A name is included if at least one
+        // parameter has the buffer. Numbers such as the step count are left out, because they are
+        // equal on all ranks. All ranks have the same names.
         std::vector<std::string> names;
         const auto tensor_of = [&](const FlatParameter::Member& member,
                                    const std::string& name) -> const Tree* {

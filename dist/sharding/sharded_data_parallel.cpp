@@ -16,7 +16,7 @@
 namespace axle::dist {
 namespace {
 
-// Describes the plan and the options that must be equal on all ranks.
+// Returns lines that describe the plan and the options. They must be equal on all ranks.
 Tree describe(const ShardPlan& plan, const ShardingOptions& options) {
     Tree lines = Tree::list();
     lines.push_back(str("strategy ", name_of(options.strategy)));
@@ -136,7 +136,7 @@ void unshard(nn::Module& model) {
 struct FullParameters::Impl {
     std::vector<FlatParameter*> buffers;
     FullParametersOptions options;
-    int exceptions = std::uncaught_exceptions();  // when the scope begins
+    int exceptions = std::uncaught_exceptions();  // std::uncaught_exceptions() at construction
 };
 
 FullParameters::FullParameters(nn::Module& module, FullParametersOptions options)

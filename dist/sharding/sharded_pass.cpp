@@ -172,8 +172,8 @@ bool ShardedPass::frees_after_forward(const Unit& unit) const {
     return !grad_enabled() || unit.reshards_after_forward;
 }
 
-// Returns whether the unit must stay gathered now. Grad mode is off during backward, so depth_ is
-// checked too.
+// Returns whether the unit must stay gathered now. depth_ is also checked, because grad mode is off
+// during backward.
 bool ShardedPass::is_kept(const Unit& unit) const {
     if (unit.active > 0 || options_.strategy == ShardingStrategy::shard_optimizer) return true;
     return (depth_ > 0 || grad_enabled()) && !unit.reshards_after_forward;
@@ -192,8 +192,8 @@ void ShardedPass::prefetch(std::size_t unit) {
     units_[unit].start_gather();
 }
 
-// Frees gathered units that need not be kept, such as units that ops outside of their modules have
-// gathered, until fewer than kExtraUnits are left.
+// Frees gathered units that need not be kept, until fewer than kExtraUnits of them are gathered.
+// For example, ops outside of a unit's modules can gather the unit.
 void ShardedPass::free_leftovers() {
     if (!options_.limit_all_gathers) return;
     for (const Unit& unit : units_) {
@@ -203,10 +203,10 @@ void ShardedPass::free_leftovers() {
 }
 
 void ShardedPass::enter(std::size_t unit) {
-    // A forward that a gradient rule repeats for activation checkpointing gathers nothing in
+    // During backward, a forward is repeated for activation checkpointing. It gathers nothing in
     // advance and frees nothing.
     if (autograd::backward_depth() > 0) return;
-    if (depth_ > 0) cancel();  // the last backward has thrown an exception
+    if (depth_ > 0) cancel();  // the last backward threw an exception
     if (unit == 0 && units_[0].active == 0) forward_.finish();
     free_leftovers();
     ++units_[unit].active;
@@ -271,7 +271,7 @@ void ShardedPass::on_begin(const std::vector<Tensor>& leaves) {
 }
 
 void ShardedPass::on_final(const Leaf& leaf) {
-    // A gradient that is final in a nested pass is not ready, because another pass may add to it.
+    // A gradient that is final in a nested pass is not ready, because an outer pass may add to it.
     if (depth_ == 0 || autograd::backward_depth() != depth_) return;
     FlatParameter& buffer = *units_[leaf.unit].buffers[leaf.buffer];
     buffer.members()[leaf.member].ready = true;
@@ -282,8 +282,8 @@ void ShardedPass::on_final(const Leaf& leaf) {
     finish_unit(leaf.unit);
 }
 
-// If all gradients of a unit are final, frees the unit unless the strategy is shard_optimizer, and
-// with backward_post prefetches the next unit.
+// If all gradients of a unit are final, frees the unit, unless the strategy is shard_optimizer.
+// With backward_post, also prefetches the next unit.
 void ShardedPass::finish_unit(std::size_t unit) {
     for (const auto& buffer : units_[unit].buffers)
         for (const FlatParameter::Member& member : buffer->members())

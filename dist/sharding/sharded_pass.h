@@ -33,7 +33,7 @@ class ShardedPass : public GatherObserver {
     // Frees all gathered parameters.
     void reshard() noexcept;
 
-    // Called before and after a call of one of the unit's modules. `is_last` is true for the last
+    // Called before and after each call of a module of the unit. `is_last` is true for the last
     // module of the unit.
     void enter(std::size_t unit);
     void leave(std::size_t unit, bool is_last) noexcept;
@@ -63,7 +63,8 @@ class ShardedPass : public GatherObserver {
         std::atomic<std::thread::id> inside{};  // the thread that runs a backward pass
         ShardedPass* owner = nullptr;
     };
-    // The units of a pass in the order of their use. The order of the last pass predicts the next.
+    // The units of a pass in the order of their use. The order of the last pass predicts the order
+    // of the next pass.
     struct Order {
         std::vector<std::size_t> now, last;
 

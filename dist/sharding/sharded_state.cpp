@@ -15,8 +15,9 @@
 namespace axle::dist {
 namespace {
 
-// Returns whether this rank stores its part of the parameter. The first rank with a part of a
-// sharded parameter stores it; the main rank stores parameters that are not sharded.
+// Returns whether this rank stores its part of the parameter. If several ranks have a part of a
+// sharded parameter, the first rank stores it. The main rank stores parameters that are not
+// sharded.
 bool stores(const Tensor& parameter, bool is_main) {
     if (!autograd::is_sharded(parameter)) return is_main;
     const auto* const buffer =
@@ -24,7 +25,7 @@ bool stores(const Tensor& parameter, bool is_main) {
     return buffer == nullptr || buffer->replica() == 0;
 }
 
-// Returns the values of a parameter, or of a buffer of its state, that this rank stores.
+// Returns the part of a parameter, or of a buffer of its state, that this rank stores.
 TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& values) {
     return {.name = std::move(name),
             .shape = parameter.shape(),
@@ -32,8 +33,8 @@ TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& valu
             .values = values.detach().reshape({-1})};
 }
 
-// Returns whether a value in the state of a parameter is a number for all elements of the
-// parameter, which all ranks have.
+// Returns whether a value in the state of a parameter is a single number, such as a step count. All
+// ranks have this number.
 bool is_number(const Tensor& value, const Tensor& parameter) {
     return value.dim() == 0 && (autograd::is_sharded(parameter) || parameter.dim() > 0);
 }
@@ -147,14 +148,14 @@ nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model) {
     return tensors;
 }
 
-// A saved buffer of an optimizer: its name in the folder, the number of its parameter as text, its
-// name in the optimizer, and the parameter.
+// A saved buffer of an optimizer. `name` is its name in the folder, `key` is the number of its
+// parameter as text, and `buffer` is its name in the optimizer.
 struct SavedBuffer {
     std::string name, key, buffer;
     Tensor parameter;
 };
 
-// Returns the buffers in the folder of an optimizer. Throws FileError if one belongs to no
+// Returns the buffers in the folder of an optimizer. Throws FileError if a buffer belongs to no
 // parameter of the optimizer, or to a parameter without a state.
 std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     const std::vector<Tensor> parameters = optimizer.parameters();

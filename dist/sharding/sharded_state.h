@@ -1,6 +1,6 @@
-// The states of sharded models and their optimizers in folders to which every rank writes its part
-// (SHARDED_STATE_DICT of FSDP; core/files/sharded_folder.h). The folders can be loaded on any
-// number of ranks, with other units or strategies, and without sharding.
+// Saves and loads the states of sharded models and their optimizers. Every rank writes its part to
+// a common folder (SHARDED_STATE_DICT of FSDP; core/files/sharded_folder.h). A folder can be loaded
+// on any number of ranks, with other units or strategies, and without sharding.
 #pragma once
 
 #include <string>
@@ -17,29 +17,29 @@ namespace axle::dist {
 // model or the optimizer.
 struct ShardedState {
     std::vector<TensorPart> parts;
-    Tree extra;  // data for the index, which is equal on all ranks
+    Tree extra;  // data for the index, equal on all ranks
 };
 
-// Return this rank's part of the state, without communication. `is_main` must be true on one rank,
-// which also stores the tensors that are not sharded. If several ranks have the same part
-// (ShardingOptions::replicas), only the first of them stores it.
+// Return this rank's part of the state, without communication. `is_main` must be true on exactly
+// one rank, which also stores the tensors that are not sharded. If several ranks have the same part
+// (ShardingOptions::replicas), only the first of these ranks stores it.
 ShardedState sharded_state(const nn::Module& model, bool is_main);
 ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
 
-// Writes the states of all ranks of the group into an existing folder that all of them can access.
-// All ranks must call this function; rank 0 writes the index when all other files are written. An
+// Writes the states of all ranks of the group into an existing folder that all ranks can access.
+// All ranks must call this function. Rank 0 writes the index when all other files are written. An
 // error on one rank is thrown on all ranks.
 void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
                   Durability durability = Durability::full);
 
 // Load a folder into a model or optimizer, sharded or not. Each rank reads its part, or the whole
-// tensor of a slice. Throw FileError if the folder is invalid or does not fit the optimizer,
-// ValueError if names of the model are missing or unexpected, ShapeError if a shape differs, and
-// the errors of Optimizer::load_state_dict().
+// tensor of a slice. Throw FileError if the folder is invalid or does not match the optimizer.
+// Throw ValueError if names of the model are missing or unexpected, and ShapeError if a shape
+// differs. Also throw the errors of Optimizer::load_state_dict().
 void load_sharded(const ShardedFolder& folder, nn::Module& model);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
-// Verify the bytes that load_sharded() would read on this rank, and throw the same errors, except
-// the errors of Optimizer::load_state_dict(). Nothing is changed.
+// Verify the bytes that load_sharded() would read on this rank, and change nothing. Throw the same
+// errors as load_sharded(), except the errors of Optimizer::load_state_dict().
 void check_sharded(const ShardedFolder& folder, const nn::Module& model);
 void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 

@@ -40,9 +40,10 @@ enum class BackwardPrefetch : std::uint8_t {
 
 // The dtypes of sharded training.
 struct ShardingPrecision {
-    // The dtype of gathered parameters, in which the model computes. nullopt: as in the model.
+    // The dtype of gathered parameters, in which the model computes. If nullopt, the dtype of the
+    // model.
     std::optional<DType> param_dtype = {};
-    // The dtype in which gradients are reduced. nullopt: f64 for f64 parameters, otherwise f32.
+    // The dtype in which gradients are reduced. If nullopt, f64 for f64 parameters, otherwise f32.
     std::optional<DType> reduce_dtype = {};
 
     bool operator==(const ShardingPrecision&) const = default;
@@ -51,16 +52,16 @@ struct ShardingPrecision {
 // A set of modules whose parameters are gathered together when one of the modules is called.
 struct ShardUnit {
     std::vector<std::string> modules;  // names as in Module::named_modules()
-    // Whether the parameters are freed after the call of the last module. nullopt: the strategy
-    // decides.
+    // Whether the parameters are freed after the call of the last module. If nullopt, the strategy
+    // determines this.
     std::optional<bool> reshard_after_forward = {};
 };
 
 struct ShardingOptions {
     ShardingStrategy strategy = ShardingStrategy::full_shard;
-    // The units, which may contain each other: a parameter belongs to the innermost unit, and a
-    // tied parameter to the innermost unit that contains all of its names. Parameters outside of
-    // all units belong to the unit of the model.
+    // The units. They may contain each other: a parameter belongs to the innermost unit, and a tied
+    // parameter to the innermost unit that contains all of its names. Parameters outside of all
+    // units belong to the unit of the model.
     std::vector<ShardUnit> units = {};
     // Names of modules whose parameters are not sharded. Their gradients are averaged over all
     // processes.
@@ -69,11 +70,11 @@ struct ShardingOptions {
     BackwardPrefetch backward_prefetch = BackwardPrefetch::backward_pre;
     // Whether a call of a unit begins to gather the unit that was called next in the last forward.
     bool forward_prefetch = true;
-    // Whether the number of units that are gathered in advance, or left over from earlier calls, is
-    // limited to two. Units of active calls and units that are not freed do not count.
+    // Whether at most two units may be gathered in advance or left over from earlier calls. Units
+    // of active calls and units that are not freed do not count.
     bool limit_all_gathers = true;
-    // Whether backward without sync reduces gradients to the parts of the processes, which needs
-    // less memory. If false, it adds up whole gradients, which needs less communication.
+    // Whether backward without sync reduces gradients to the parts of the processes. This needs
+    // less memory. If false, it accumulates whole gradients, which needs less communication.
     bool reduce_without_sync = false;
     // Whether all processes start from the values of rank 0. If false, the values must be equal on
     // all processes.
@@ -83,24 +84,24 @@ struct ShardingOptions {
     // Whether the parts of parameters, gradients and optimizer states are on the CPU, where the
     // optimizer runs (CPU offload).
     bool offload_to_cpu = false;
-    // If not empty, the parts of parameters are in memory that is mapped from files in this folder,
-    // for example on an NVMe disk, and offload_to_cpu must be true. Throws FileError on all ranks
-    // if one rank cannot create its files.
+    // The folder of the parts of parameters, for example on an NVMe disk. If not empty, the parts
+    // are in memory that is mapped from files in this folder, and offload_to_cpu must be true.
+    // Throws FileError on all ranks if one rank cannot create its files.
     std::string part_folder = {};
-    // A function that gives values to the parameters and buffers of a module that was constructed
-    // without memory (nn/init.h), while the parameters of its unit have all of their elements.
-    // Called once for each module that directly has a parameter on the meta device, on every rank.
-    // If empty, such parameters start with zeros; with sync_module_states they take the values of
-    // rank 0, which may have been constructed as usual.
+    // A function that initializes the parameters and buffers of a module that was constructed
+    // without memory (nn/init.h). It is called on every rank, once for each module that directly
+    // has a parameter on the meta device, while the parameters of the module's unit have all of
+    // their elements. If empty, such parameters start with zeros. With sync_module_states they get
+    // the values of rank 0, whose model may have been constructed with memory.
     std::function<void(nn::Module&)> param_init_fn = {};
-    // The group of the processes that store the same part of the parameters. Their gradients are
-    // reduced in the sharding group first, and then averaged over this group (HYBRID_SHARD).
-    // nullptr: no other process stores this part.
+    // The group of the processes that store the same part of the parameters. Gradients are first
+    // reduced in the sharding group, and then averaged over this group (HYBRID_SHARD). If nullptr,
+    // no other process stores this part.
     std::shared_ptr<ProcessGroup> replicas = nullptr;
-    // A part of the sharding group, such as the processes of one machine, whose ranks together keep
-    // a copy of the parameters in param_dtype from the first gather until an optimizer changes the
+    // A part of the sharding group, such as the processes of one machine. Its ranks together keep a
+    // copy of the parameters in param_dtype from the first gather until an optimizer changes the
     // parameters. Later gathers, such as those of backward, communicate only within this group (hpZ
-    // of ZeRO++). Each rank needs memory for its part of the copy. nullptr: there is no copy.
+    // of ZeRO++). Each rank needs memory for its part of the copy. If nullptr, there is no copy.
     std::shared_ptr<ProcessGroup> secondary = nullptr;
 };
 

@@ -14,7 +14,7 @@
 namespace axle::dist {
 namespace {
 
-// The classes of Hugging Face Transformers that have another name in Axle.
+// The classes of Hugging Face Transformers that have other names in Axle.
 constexpr std::pair<std::string_view, std::string_view> kNamesOfTransformers[] = {
     {"GPT2Block", "GptBlock"},
 };
@@ -25,7 +25,7 @@ std::string_view name_in_axle(std::string_view type) {
     return type;
 }
 
-// Returns whether `name` is the type's full name, possibly without its first namespaces.
+// Returns whether `name` is the type's full name, or its end after some namespaces.
 bool is_type(const std::string& full, std::string_view name) {
     if (!full.ends_with(name)) return false;
     const std::size_t before = full.size() - name.size();
@@ -39,7 +39,7 @@ bool is_container(const nn::Module& module) {
            type.find("::ModuleDict") != std::string::npos;
 }
 
-// Returns the modules below a model. A module with several names is returned once, with its first
+// Returns all submodules of a model. A module with several names is returned once, with its first
 // name.
 std::vector<std::pair<std::string, nn::Module*>> modules_below(nn::Module& model) {
     auto all = model.named_modules();
@@ -48,7 +48,7 @@ std::vector<std::pair<std::string, nn::Module*>> modules_below(nn::Module& model
     return all;
 }
 
-// Adds the units inside a module, and returns the number of their parameters.
+// Adds the units inside a module. Returns the number of their parameters.
 std::int64_t add_units(const std::string& prefix, nn::Module& module, std::int64_t min_num_params,
                        std::vector<ShardUnit>& units) {
     std::int64_t in_units = 0;

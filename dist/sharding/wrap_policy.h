@@ -12,21 +12,21 @@
 namespace axle::dist {
 
 // Returns one unit for each module of one of the types, such as "GptBlock" or "LlamaDecoderLayer".
-// Namespaces may be left out, and the names of Transformers are accepted too ("GPT2Block"). Throws
-// ValueError if the model has no module of a type.
+// Namespaces may be left out. Names of Hugging Face Transformers, such as "GPT2Block", are also
+// accepted. Throws ValueError if the model has no module of a type.
 std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types);
 
-// Returns units of at least min_num_params parameters. Parameters of a module that belong to units
-// inside of the module do not count. Lists of modules are not units, because they are not called.
-// Throws ValueError unless min_num_params is at least 1.
+// Returns units of at least min_num_params parameters. The parameters of units inside a module do
+// not count for the module. Lists of modules are not units, because they are not called. Throws
+// ValueError unless min_num_params is at least 1.
 std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_params);
 
-// Returns one unit for each module below the model for which `is_unit` returns true.
+// Returns one unit for each submodule for which `is_unit` returns true.
 std::vector<ShardUnit> units_where(nn::Module& model,
                                    const std::function<bool(const nn::Module&)>& is_unit);
 
-// Returns the names of the modules whose whole names match the regular expression (ECMAScript, in
-// which simple expressions mean the same as in Python). Throws ValueError if it is invalid.
+// Returns the names of the modules whose whole names match an ECMAScript regular expression. Simple
+// expressions have the same meaning as in Python. Throws ValueError if the expression is invalid.
 std::vector<std::string> modules_matching(nn::Module& model, const std::string& pattern);
 
 }  // namespace axle::dist

@@ -343,8 +343,8 @@ void DividedModel::check_tied() {
     }
 }
 
-// Throws ValueError unless activations become parts of the sequence, and all norms that get such
-// parts sum their gradients.
+// Throws ValueError if by_sequence is true but no rule divides activations along the sequence. Also
+// throws it if a norm that gets parts of the sequence does not sum its gradients over the ranks.
 void DividedModel::check_sequence() const {
     if (!division_.by_sequence) return;
     if (stacks_.empty())
@@ -377,8 +377,8 @@ void DividedModel::apply() {
         const auto& [tensor, layout] = slices_.at(impl);
         autograd::set_slice(tensor, std::make_shared<GroupSlice>(layout, group));
     }
-    // On each rank, attention computes a part of the heads, and its dropout draws the numbers of
-    // these heads.
+    // On each rank, attention computes a part of the heads. Its dropout therefore uses only the
+    // random numbers of these heads.
     const RandomPart heads{1, group->rank(), group->size()};
     const auto is_divided = [](const nn::Linear& layer) {
         const auto* const policy = dynamic_cast<const ColumnPolicy*>(layer.policy.get());

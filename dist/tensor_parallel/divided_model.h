@@ -17,14 +17,15 @@
 
 namespace axle::dist {
 
-// A model and the way in which its modules are divided. The constructor evaluates the plan without
-// changing the model, and throws the errors of tensor_parallelize() that need no communication.
+// A model and the division of its modules. The constructor evaluates the plan without changing the
+// model, and throws all errors of tensor_parallelize() that need no communication.
 class DividedModel {
   public:
     DividedModel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                  const TensorParallelOptions& options);
 
-    // Describes the model and how it is divided. All ranks must have the same description.
+    // Returns lines that describe the model and its division. All ranks must have the same
+    // description.
     std::string description() const;
     // Divides the model. All ranks must call this function.
     void apply();
@@ -33,7 +34,7 @@ class DividedModel {
     struct Target {
         std::string name;
         nn::Module* module;
-        nn::LanguageHead* head = nullptr;  // if the target is a product with a vocabulary
+        nn::LanguageHead* head = nullptr;  // set if the target is a product with a vocabulary
     };
     std::vector<Target> targets();
     void add(const Target& target, const TensorParallelRule& rule);
@@ -47,9 +48,9 @@ class DividedModel {
 
     // Returns the parent of a module, or nullptr.
     nn::Module* parent_of(const std::string& name) const;
-    // Returns the number of parts of the output features of a Linear: the number of ranks, or the
-    // number of key-value heads if the output consists of them and they are fewer. Throws
-    // ValueError unless the heads or features can be divided.
+    // Returns the number of parts of the output features of a Linear: the number of ranks. If the
+    // output consists of key-value heads and they are fewer than the ranks, returns the number of
+    // these heads. Throws ValueError unless the heads or features can be divided.
     std::int64_t parts_of(const Target& target, const nn::Linear& layer,
                           std::int64_t segments) const;
     std::shared_ptr<SharedInput> input_of(const std::string& name);

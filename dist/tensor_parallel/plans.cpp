@@ -1,5 +1,5 @@
-// The plans of the models in nn/models. The names and styles are the same as in tp_plan of
-// Transformers. Rules for the vocabulary and for sequence parallel are added.
+// The plans of the models in nn/models. Names and styles are the same as in tp_plan of Hugging Face
+// Transformers. Axle adds rules for the vocabulary and for sequence parallelism.
 #include <string>
 #include <utility>
 

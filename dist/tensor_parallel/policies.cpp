@@ -36,7 +36,8 @@ Tensor activated(const Tensor& x, Activation activation) {
     return x;
 }
 
-// Returns a gathered tensor [..., segments * features] with the parts of each segment in order.
+// Returns a tensor [..., segments * features] in which the gathered parts of each segment are
+// adjacent.
 Tensor in_segments(const Tensor& gathered, std::int64_t ranks, std::int64_t segments) {
     if (segments == 1) return gathered;
     Dims sizes, order;

@@ -14,19 +14,20 @@
 namespace axle::dist {
 
 // The group, and whether activations between divided layers are parts of the sequence (dimension
-// -2), which are gathered before a divided layer and scattered after it.
+// -2). Such activations are gathered before a divided layer and scattered after it.
 struct Division {
     std::shared_ptr<ProcessGroup> group;
     bool by_sequence = false;
 };
 
-// The input that several layers, such as the projections to queries, keys and values, get from
-// whole(). They share one copy or gather, and so one collective in the backward pass.
+// The input that several layers share, such as the projections to queries, keys and values. The
+// layers get it from whole(). They use one copy or gather, and thus one collective in the backward
+// pass.
 class SharedInput {
   public:
     explicit SharedInput(Division division) : division_(std::move(division)) {}
-    // Returns the whole input for x, whose gradient is summed over the ranks. Returns the same
-    // tensor as the last call if x is the same and the result is still in use.
+    // Returns the whole input for x. Its gradient is summed over the ranks. Returns the same tensor
+    // as the last call if x is the same and the result is still in use.
     Tensor whole(const Tensor& x);
 
   private:
@@ -42,8 +43,8 @@ class ColumnPolicy : public nn::LinearPolicy {
     struct Options {
         bool gathers_output = false;
         std::int64_t segments = 1;  // the number of segments of a gathered output
-        // The ranks with the same slice of the weight, whose gradients are summed; null if only
-        // this rank has it.
+        // The ranks with the same slice of the weight; the gradients of the slice are summed over
+        // these ranks. nullptr if only this rank has the slice.
         std::shared_ptr<ProcessGroup> copies = {};
     };
     ColumnPolicy(Division division, std::shared_ptr<SharedInput> input, Options options)
@@ -75,8 +76,9 @@ class RowPolicy : public nn::LinearPolicy {
     Division division_;
 };
 
-// An Embedding whose weight has n rows of a table with `vocabulary` rows: rank r has the rows [r *
-// n, (r + 1) * n). An id that another rank has gives zeros, and the results of all ranks are added.
+// An Embedding with a part of the rows of a table. The table has `vocabulary` rows, and a rank n of
+// them: rank r has the rows [r * n, (r + 1) * n). An id of another rank's row gives zeros, and the
+// results of all ranks are added.
 class VocabularyEmbedding : public nn::EmbeddingPolicy {
   public:
     VocabularyEmbedding(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)
@@ -88,7 +90,7 @@ class VocabularyEmbedding : public nn::EmbeddingPolicy {
     std::int64_t vocabulary_;
 };
 
-// The product with the weight of a vocabulary, of which each rank has a part of the rows.
+// The product with the weight of a vocabulary. Each rank has a part of the rows of the weight.
 class VocabularyHead : public nn::HeadPolicy {
   public:
     VocabularyHead(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)
@@ -102,7 +104,7 @@ class VocabularyHead : public nn::HeadPolicy {
     std::int64_t vocabulary_;
 };
 
-// A norm of a part of the sequence, whose parameters' gradients are summed over the ranks.
+// A norm of a part of the sequence. The gradients of its parameters are summed over the ranks.
 class SequenceNorm : public nn::NormPolicy {
   public:
     explicit SequenceNorm(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}

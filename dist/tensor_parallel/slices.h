@@ -1,4 +1,4 @@
-// Private to dist: slices of tensors that the ranks of a group have.
+// Private to dist: slices of tensors that are divided among the ranks of a group.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace axle::dist {
 
-// The slice of this rank. layout.parts is a divisor of the size of the group: consecutive ranks
-// have the same part if there are fewer parts than ranks.
+// The slice of this rank. layout.parts must divide the size of the group. If there are fewer parts
+// than ranks, consecutive ranks have the same part.
 class GroupSlice : public autograd::TensorSlice {
   public:
     GroupSlice(autograd::SliceLayout layout, std::shared_ptr<ProcessGroup> group)

@@ -31,7 +31,7 @@ void check_arguments(const Tensor& x, const Tensor& weight, bool has_bias, const
         x.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs x [N, K], weight [n, K] and targets [N]: x ", x.shape(),
                              ", weight ", weight.shape(), ", targets ", targets.shape()));
-    // The op that computes the loss if the vocabulary is not divided.
+    // The name of the op that computes the loss if the vocabulary is not divided.
     const char* const undivided = has_bias ? "cross_entropy" : "linear_cross_entropy";
     const profiler::OpScope scope(undivided);
     check_targets(undivided, targets, vocabulary, kIgnored);
@@ -42,18 +42,18 @@ struct Pass {
     Tensor loss, dx, dweight, dbias;
 };
 
-// The rows of the weight that belong to the vocabulary, and where they begin in it.
+// The rows of the weight that belong to the vocabulary, and the index of the first row in the whole
+// weight.
 struct Rows {
     Tensor weight, bias;
     std::int64_t begin = 0;
 };
 
-// The logits [n, classes] of a chunk on this rank, and values that the ranks have computed
-// together.
+// The logits [n, classes] of a chunk on this rank, and values that are equal on all ranks.
 struct Chunk {
     Tensor logits, lse, losses;
     Tensor is_elsewhere;  // whether another rank has the target's logit; bool [n]
-    Tensor own_targets;   // the target's row of this rank, 0 if another rank has it
+    Tensor own_targets;   // the target's row on this rank, 0 if another rank has the row
     Tensor is_ignored;
 };
 
@@ -84,7 +84,7 @@ Chunk forward_chunk(const Tensor& x, const Rows& rows, const Tensor& targets, DT
             masked_fill(chunk.logits.gather(1, chunk.own_targets.unsqueeze(1)).squeeze(1),
                         chunk.is_elsewhere, 0);
     }
-    // [P, 2, n]: log-sum-exp and target logit of each rank.
+    // Log-sum-exp and target logit of each rank: [P, 2, n].
     const Tensor all = all_gather_along(stack({own_lse, target_logits}).unsqueeze(0), 0, group,
                                         GradientKind::same);
     const Tensor lses = all.select(1, 0), highest = lses.max(0).first;
@@ -98,7 +98,8 @@ void backward_chunk(Chunk& chunk) {
     const Tensor targets = masked_fill(chunk.own_targets, chunk.is_ignored, kIgnored);
     const Tensor one = expand(ones({}, {.dtype = chunk.lse.dtype(), .device = chunk.lse.device()}),
                               {chunk.lse.size(0)});
-    // If another rank has the target, the kernel would subtract 1 from the probability in column 0.
+    // The kernel subtracts 1 from the probability of the target. If another rank has the target,
+    // this changes column 0, which is restored.
     const Tensor first = chunk.logits.narrow(1, 0, 1);
     const Tensor probability = exp(first.to(chunk.lse.dtype()) - chunk.lse.unsqueeze(1));
     launch(chunk.logits.device(), [&](auto& on) {
@@ -109,7 +110,7 @@ void backward_chunk(Chunk& chunk) {
     Tensor(first).copy_(where(is_elsewhere.unsqueeze(1), probability.to(first.dtype()), first));
 }
 
-// Returns the number of rows per chunk, as linear_cross_entropy() chooses it.
+// Returns the number of rows per chunk, the same as in linear_cross_entropy().
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
     constexpr std::int64_t kBytes = std::int64_t{4} << 20, kMinRows = 256;
     return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));

@@ -9,10 +9,10 @@
 
 namespace axle::dist {
 
-// Returns cross_entropy(linear(x, whole weight, whole bias), targets). Each rank has n rows of the
-// whole weight [vocabulary, K], which begin at row rank() * n, as weight [n, K] and bias [n] (may
-// be undefined); rows at the end that exceed the vocabulary are ignored. x [N, K] and targets [N]
-// are equal on all ranks. The gradient of x is the part that comes from the rank's rows.
+// Returns cross_entropy(linear(x, whole weight, whole bias), targets). Each rank passes n rows of
+// the whole weight [vocabulary, K], beginning at row rank() * n, as `weight` [n, K] and `bias` [n]
+// (may be undefined). Rows at the end that exceed the vocabulary are ignored. x [N, K] and targets
+// [N] are equal on all ranks. The gradient of x contains only the contribution of the rank's rows.
 //
 // Computes the logits chunk by chunk, as linear_cross_entropy() does. For each chunk the ranks
 // exchange two numbers per row: the log-sum-exp of their logits, and the target's logit. Throws the

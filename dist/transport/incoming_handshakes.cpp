@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::chrono::seconds kHandshake{5};
 // The maximum number of unauthenticated connections, in addition to one for each rank above this
-// one.
+// rank.
 constexpr std::size_t kPlaces = 32;
 // The maximum number of connections that are accepted before handshakes are read again.
 constexpr int kAcceptedAtOnce = 8;
-// The pause before the next accept() after an error that another call would return immediately.
+// The pause before the next accept() after an error that would repeat immediately.
 constexpr std::chrono::milliseconds kPause{100};
 
 }  // namespace
@@ -33,7 +33,7 @@ IncomingHandshakes::IncomingHandshakes(Socket listener, const Key& key, int rank
 
 void IncomingHandshakes::proceed() {
     const TimePoint now = Clock::now();
-    // Returns whether a handshake has ended, successfully or not.
+    // Returns whether a handshake has ended.
     const auto has_ended = [&](const std::unique_ptr<IncomingHandshake>& handshake) {
         try {
             const auto client = handshake->proceed();
@@ -70,7 +70,7 @@ void IncomingHandshakes::accept_some(TimePoint now) {
             continue;
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        // A signal has interrupted the call, or the client has closed this connection already.
+        // A signal has interrupted the call, or the client has already closed this connection.
         if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
         // This process has too many open files, or the system has no memory.
         if (!drop_one()) {
@@ -81,8 +81,8 @@ void IncomingHandshakes::accept_some(TimePoint now) {
 }
 
 // Closes a random unauthenticated connection. A fixed choice, such as the oldest one, would close
-// every connection of a rank that answers more slowly than other clients. Returns false if there is
-// none.
+// every connection of a rank that answers more slowly than other clients. Returns false without
+// such a connection.
 bool IncomingHandshakes::drop_one() {
     if (pending_.empty()) return false;
     std::swap(pending_[random_() % pending_.size()], pending_.back());

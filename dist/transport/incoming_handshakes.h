@@ -18,12 +18,12 @@ namespace axle::dist {
 // Accepts connections and runs the server's side of their handshakes. A client has five seconds to
 // prove that it has the key; until then, its connection is unauthenticated. When the maximum number
 // of unauthenticated connections is reached, a new connection replaces a random one. A client whose
-// connection was closed tries again. No function waits. Used by one thread.
+// connection was closed connects again. No function waits. Used by one thread.
 class IncomingHandshakes {
   public:
     // Called for each client that has proven that it has the key. `rank` is the client's rank,
-    // which is above the rank of the server. A rank can connect several times. May throw, which
-    // closes the connection.
+    // which is above the rank of the server. A rank can connect several times. An exception of this
+    // function closes the connection.
     using Connected = std::function<void(int rank, Socket socket)>;
 
     IncomingHandshakes(Socket listener, const Key& key, int rank, int size, Connected connected);

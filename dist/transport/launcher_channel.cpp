@@ -61,7 +61,8 @@ std::optional<ChildEnd> read_child_end(std::string_view line) {
 }
 
 std::string to_line(const ReportedFailure& failure) {
-    // The text is truncated, so that the line is not too long even if every character is escaped.
+    // The text is truncated, so that the line fits into kMaxLauncherLine even if every character is
+    // escaped.
     const std::string_view text = std::string_view(failure.text).substr(0, kMaxLauncherLine / 8);
     return to_json(Tree{{"failure", replace_invalid_utf8(text)},
                         {"rank", failure.rank},

@@ -1,11 +1,11 @@
 // Private to dist: the messages between a launcher and the processes that it starts.
 //
-// AXLE_LAUNCHER_FD is the descriptor of an inherited Unix stream socket, one for each process.
-// Launcher and processes write lines of JSON, and ignore lines that they can't parse. The launcher
-// reports the failure of a child to all processes; the background thread of Control (control.h)
-// reads this report. When a process receives the first failure of the job, it sends
-// this failure to its launcher. Writes do not block: the part of a line that does not fit into the
-// socket's buffer is lost.
+// AXLE_LAUNCHER_FD is the descriptor of a Unix stream socket that a process inherits; each process
+// has its own socket. Launcher and processes write lines of JSON, and ignore lines that they can't
+// parse. The launcher reports the failure of a child to all processes; the background thread of
+// Control (control.h) reads this report. When a process receives the first failure of the job, it
+// sends this failure to its launcher. Writes do not block: the part of a line that does not fit
+// into the socket's buffer is lost.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace axle::dist {
 inline constexpr const char* kLauncherVariable = "AXLE_LAUNCHER_FD";
 inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // bytes, including the line end
 
-// A message of the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is 0 if no
-// signal ended the process; `exit_code` is 0 if a signal ended it.
+// A message of the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is the signal
+// that ended the process, or 0. `exit_code` is 0 if a signal ended it.
 struct ChildEnd {
     int rank = -1;
     std::int64_t pid = 0;
@@ -44,8 +44,7 @@ struct ReportedFailure {
 std::string to_line(const ReportedFailure& failure);
 std::optional<ReportedFailure> read_reported_failure(std::string_view line);
 
-// Splits a stream into lines. Drops a line when kMaxLauncherLine bytes of it have arrived without
-// its line end.
+// Splits a stream into lines. Drops a line that is longer than kMaxLauncherLine bytes.
 class LineReader {
   public:
     void add(std::string_view bytes);

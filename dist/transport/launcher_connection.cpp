@@ -13,8 +13,8 @@
 namespace axle::dist {
 namespace {
 
-// Returns whether the descriptor is a Unix stream socket, as the launcher's socket is. The program
-// may have closed the socket, and the descriptor may be reused for another file.
+// Returns whether the descriptor is a Unix stream socket, like the launcher's socket. The program
+// may have closed the socket, and the system may have reused the descriptor for another file.
 bool is_channel(int descriptor) {
     int type = 0, domain = 0;
     socklen_t size = sizeof type;

@@ -29,15 +29,15 @@ class OwnedFd {
     int fd_ = -1;
 };
 
-// A pair of descriptors. Descriptors that make_pipe() and make_socket_pair() return are
-// close-on-exec, and never have the numbers of the standard streams, even if the standard streams
-// are closed. Both functions throw FileError if the system can't create descriptors.
+// A pair of descriptors. Descriptors from make_pipe() and make_socket_pair() are close-on-exec.
+// They never have the numbers of the standard streams, even if the standard streams are closed.
+// Both functions throw FileError if the system can't create descriptors.
 struct FdPair {
     OwnedFd first, second;
 };
 FdPair make_pipe();         // `first` is the read end, which is non-blocking
 FdPair make_socket_pair();  // `first` is non-blocking
-// Takes ownership of `fd`, and duplicates it if it has the number of a standard stream. Throws
+// Takes ownership of `fd`. Duplicates it if it has the number of a standard stream. Throws
 // FileError with `path` and the text of errno if `fd` is negative or cannot be duplicated.
 OwnedFd adopt_fd(int fd, const std::string& path);
 

@@ -47,8 +47,8 @@ Key hash(std::string_view text) {
     return key;
 }
 
-// The input has 32 bytes, but the input of make_proof() has at least 64, so a derived key is never
-// a proof.
+// A derived key is never a proof: its input has 32 bytes, and the input of make_proof() has at
+// least 64 bytes.
 Key derive_key(const Key& key, std::string_view purpose) { return hmac(key, {hash(purpose)}); }
 
 Proof make_proof(const Key& key, const Nonces& nonces, std::string_view message) {

@@ -1,6 +1,6 @@
-// Private to dist: keys, nonces and HMACs, with which two processes prove to each other that they
-// have the job's token. The control connections (dist/rendezvous/handshake.h), the data connections
-// (tcp_handshake.h) and the connections of launchers (dist/launch/machines.h) use them.
+// Private to dist: keys, nonces and HMACs by which two processes prove to each other that they have
+// the job's token. They are used by the control connections (dist/rendezvous/handshake.h), the data
+// connections (tcp_handshake.h) and the connections of launchers (dist/launch/machines.h).
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@ using Key = std::array<std::uint8_t, 32>;
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
 
-// The nonces of a handshake. Each side chooses one, so a proof is valid for one connection only.
+// The nonces of a handshake. Each side creates one nonce, so a proof is valid for one connection
+// only.
 struct Nonces {
     Nonce client{}, server{};
 };

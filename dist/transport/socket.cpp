@@ -137,7 +137,7 @@ Address own_address(const Socket& socket) {
 }
 
 Address local_address_towards(const Address& there) {
-    // connect() of a datagram socket sends no packets.
+    // connect() on a datagram socket sends no packets; it only selects the route.
     const Socket socket = open_socket(there, SOCK_DGRAM);
     if (::connect(socket.descriptor(), raw(there), there.length) != 0)
         fail("find a route to", there, errno);
@@ -200,7 +200,7 @@ void finish_connect(const Socket& socket, const Address& address) {
     socklen_t length = sizeof error;
     ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) fail("connect to", address, error);
-    // If the port is an ephemeral port without a listener, the socket may have connected to itself.
+    // A connection to an unused ephemeral port can connect a socket to itself.
     if (own_address(socket).text() == address.text()) fail("connect to", address, ECONNREFUSED);
 }
 

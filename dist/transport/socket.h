@@ -19,7 +19,7 @@ namespace axle::dist {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// An error of a system call, with its errno; ETIMEDOUT means that a deadline has passed.
+// An error of a system call, with its errno. ETIMEDOUT means that a deadline has passed.
 struct SocketError : CommError {
     SocketError(const std::string& text, int code_);
     int code;
@@ -53,8 +53,8 @@ struct Address {
     std::string text() const;  // the numeric address and the port
 };
 
-// Returns the addresses of a host, the preferred one first. Throws CommError if the name can't be
-// resolved.
+// Returns the addresses of a host, beginning with the preferred one. Throws CommError if the name
+// can't be resolved.
 std::vector<Address> resolve(const std::string& host, int port);
 Address with_port(Address address, int port);
 int port_of(const Address& address);
@@ -63,33 +63,33 @@ Address own_address(const Socket& socket);
 // Returns the local address, with port 0, that the system uses for connections to `there`. Throws
 // SocketError if there is no route.
 Address local_address_towards(const Address& there);
-// Returns the addresses, IPv4 first, of the network interface that AXLE_SOCKET_IFNAME or else
-// GLOO_SOCKET_IFNAME names, or an empty list if neither is set. Throws ValueError if the interface
+// Returns the addresses, IPv4 first, of the network interface in AXLE_SOCKET_IFNAME or else
+// GLOO_SOCKET_IFNAME. Returns an empty list if neither is set. Throws ValueError if the interface
 // does not exist or has no IPv4 or IPv6 address.
 std::vector<Address> address_of_chosen_interface();
 
 // Returns a socket that listens at an address. Throws SocketError, for example with EADDRINUSE.
 Socket listen_at(const Address& address);
-// Returns a connection to an address. Throws SocketError, after the deadline with ETIMEDOUT.
+// Returns a connection to an address. Throws SocketError; its code is ETIMEDOUT after the deadline.
 Socket connect_to(const Address& address, TimePoint deadline);
-// The two steps of connect_to(). start_connect() does not wait; when the socket is writable, the
+// The two steps of connect_to(). start_connect() does not wait. When the socket is writable, the
 // connection is established or has failed, and finish_connect() must be called. Both functions
 // throw SocketError if the connection has failed.
 Socket start_connect(const Address& address);
 void finish_connect(const Socket& socket, const Address& address);
-// Returns the next pending connection. Returns an empty Socket and sets errno if there is none
-// (EAGAIN) or on an error.
+// Returns the next pending connection. Returns an empty Socket and sets errno if no connection is
+// pending (EAGAIN) or on an error.
 Socket accept_from(const Socket& listener);
 
-// Sends all bytes. Throws SocketError, after the deadline with ETIMEDOUT.
+// Sends all bytes. Throws SocketError; its code is ETIMEDOUT after the deadline.
 void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline);
 // Sends as many bytes as possible without waiting. Returns their number, or -1 if the connection is
 // closed or has failed.
 std::ptrdiff_t send_some(const Socket& socket, std::string_view bytes);
-// Receives bytes without waiting. Returns their number, 0 if there are none yet, or -1 if the
+// Receives bytes without waiting. Returns their number, 0 if none have arrived, or -1 if the
 // connection is closed or has failed.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<char> into);
-// Waits until there is data, the end of the connection or an error to read. Returns false after the
+// Waits until data, the end of the connection or an error can be read. Returns false after the
 // deadline.
 bool wait_readable(const Socket& socket, TimePoint deadline);
 
@@ -97,8 +97,8 @@ bool wait_readable(const Socket& socket, TimePoint deadline);
 // poll().
 int milliseconds_until(TimePoint deadline);
 
-// Returns an event descriptor, which wakes threads that poll it. signal_event() makes the
-// descriptor readable; it stays readable.
+// make_event() returns an event descriptor. signal_event() makes the descriptor readable, which
+// wakes threads that poll it. The descriptor stays readable.
 Socket make_event();
 void signal_event(const Socket& event);
 

@@ -32,7 +32,7 @@ void TcpAcceptor::run() noexcept {
     while (!is_stopped_ && missing_ > 0) {
         try {
             poll_once();
-        } catch (const std::exception&) {  // out of memory; closes connections and continues
+        } catch (const std::exception&) {  // out of memory: closes connections and continues
             handshakes_->clear();
         }
     }

@@ -1,4 +1,5 @@
-// Private to dist: TcpAcceptor, which accepts the data connections of the ranks above this one.
+// Private to dist: TcpAcceptor, a thread that accepts the data connections of the ranks above this
+// rank.
 #pragma once
 
 #include <functional>
@@ -12,16 +13,17 @@
 
 namespace axle::dist {
 
-// Listens in a thread of its own, so that clients without the key do not delay the connections that
-// carry data (see IncomingHandshakes). When all ranks above this one have connected, the thread
-// ends and the listening socket is closed.
+// Listens in a separate thread, so that clients without the key do not delay the connections that
+// carry data (IncomingHandshakes). When all ranks above this rank have connected, the thread ends
+// and the listening socket is closed.
 class TcpAcceptor {
   public:
-    // Called by the thread when a rank has connected. May throw, which closes the connection;
-    // otherwise it is not called again for this rank.
+    // Called by the thread when a rank has connected. An exception closes the connection, and the
+    // function is called again when the rank connects again. Without an exception, it is called
+    // once per rank.
     using Connected = std::function<void(int rank, Socket socket)>;
 
-    // Listens at `address`, whose port must be 0, on a free port. Throws SocketError.
+    // Listens at `address` on a free port; the port of `address` must be 0. Throws SocketError.
     TcpAcceptor(const Address& address, const Key& key, int rank, int size, Connected connected);
     ~TcpAcceptor();
     TcpAcceptor(const TcpAcceptor&) = delete;

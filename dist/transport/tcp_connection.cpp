@@ -23,7 +23,8 @@ constexpr std::uint64_t kLeastCredit = 16 << 10;
 
 }  // namespace
 
-// A message that has ended successfully is in no list of the connection, and in no system call.
+// Only messages that have not ended successfully must be removed from the connection. Other
+// messages are in none of its lists and in no system call.
 TcpMessage::~TcpMessage() {
     if (state() != State::done) connection_.drop(*this);
 }
@@ -79,7 +80,7 @@ std::unique_ptr<TcpMessage> TcpConnection::receive(void* data, std::uint64_t byt
         message->state_ = TcpMessage::State::failed;
         throw_failure();
     } else {
-        // The request is sent with the next frame of this connection, or by wait().
+        // The request is not sent yet: the next frame of this connection, or wait(), sends it too.
         posted_.push_back(message.get());
         if (bytes > kMaxEager) {
             message->is_requested_ = true;
@@ -109,7 +110,7 @@ void TcpConnection::match_arrived(std::list<Arrived>::iterator arrived, TcpMessa
     }
 }
 
-// Removes a request for a large message with this slot. Returns false if there is none.
+// Removes a request for a large message with this slot. Returns false if no request has this slot.
 bool TcpConnection::take_request(std::uint64_t slot) {
     const auto found = std::ranges::find(requests_, slot, &Requests::slot);
     if (found == requests_.end()) return false;
@@ -135,7 +136,7 @@ void TcpConnection::wait(TcpMessage& message) {
     throw_failure();
 }
 
-// Reads the connection in this thread until the message is over or the deadline has passed.
+// Reads the connection in this thread until the message has ended or the deadline has passed.
 void TcpConnection::read_until_over(Lock& lock, TcpMessage& message, TimePoint deadline) {
     reading_ = true;
     read_some(lock, &message);
@@ -170,8 +171,8 @@ bool TcpConnection::wait_for_change(Lock& lock, TimePoint deadline,
     return is_ready;
 }
 
-// Unlocks the mutex, and then notifies the threads that wait for a change, so that they do not wait
-// for the mutex.
+// Unlocks the mutex, and then notifies the threads that wait for a change. They thus do not have to
+// wait for the mutex.
 void TcpConnection::unlock(Lock& lock) {
     const bool must_notify = std::exchange(has_changed_, false) && waiting_ > 0;
     lock.unlock();
@@ -193,7 +194,7 @@ void TcpConnection::complete(TcpMessage& message) {
     has_changed_ = true;
 }
 
-// Sizes are compared before any data is written to the memory of the receive.
+// Compares sizes. Called before any data is written to the memory of the receive.
 bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) {
     if (receive.bytes_ == sent) return true;
     fail_locked(str("the sizes of a message differ: rank ", peer_, " sends ", sent,
@@ -203,19 +204,19 @@ bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) 
 
 void TcpConnection::fail(const std::string& reason) noexcept {
     Lock lock(mutex_);
-    // After this function, not even messages that have arrived completely can be received.
+    // After an abort, even messages that have arrived completely cannot be received.
     for (Arrived& arrived : arrived_) arrived.is_complete = false;
     fail_locked(reason);
     unlock(lock);
 }
 
-// Messages that have arrived completely can still be received.
+// Makes messages fail, except receives of messages that have arrived completely.
 void TcpConnection::fail_locked(std::string_view reason) noexcept {
     if (!failure_.empty()) return;
     try {
         failure_ = write_failure_.empty() ? reason : write_failure_;
     } catch (const std::bad_alloc&) {
-        failure_ = "out of memory";  // is short enough to need no memory
+        failure_ = "out of memory";  // short enough to need no memory allocation
     }
     ::shutdown(descriptor(), SHUT_RDWR);
     fail_sends();
@@ -223,13 +224,13 @@ void TcpConnection::fail_locked(std::string_view reason) noexcept {
     for (TcpMessage* const message : expected_) set_failed(message);
     for (const Arrived& arrived : arrived_) set_failed(arrived.taker);
     set_failed(payload_.message);
-    payload_ = {};  // the payload's message may be destroyed from now on
+    payload_ = {};  // the payload's message may be destroyed after this call
     posted_.clear();
     expected_.clear();
 }
 
-// Makes all sends fail that have not ended. Does nothing while a thread is in flush(): flush()
-// calls this function at its end, when it is known which messages were sent completely.
+// Makes all unfinished sends fail. Does nothing while a thread is in flush(). At its end, flush()
+// calls this function, because it is then known which messages were sent completely.
 void TcpConnection::fail_sends() {
     if (writing_) return;
     for (const Outgoing& frame : queue_) set_failed(frame.message);
@@ -266,10 +267,11 @@ void TcpConnection::on_readable() noexcept {
 
 void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR); }
 
-// Returns whether the socket can be closed without loss. If unread data is in the socket when it is
-// closed, or arrives later, the system resets the connection and discards data that the peer's
-// system has not received. So this function discards received data, and returns false until all
-// sent data has arrived. On a loopback connection, data has arrived when it is sent.
+// Returns whether the socket can be closed without losing data. If unread data is in the socket
+// when it is closed, or arrives later, the system resets the connection. Data that the peer's
+// system has not received is then lost. Therefore this function discards received data, and returns
+// false until all sent data has arrived. On a loopback connection, data has arrived when it is
+// sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

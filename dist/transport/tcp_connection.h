@@ -42,7 +42,7 @@ class TcpMessage final : public Transport::Message {
     bool is_over() const { return state() != State::pending; }
 
     TcpConnection& connection_;
-    std::byte* const data_;  // not written if the message is a send
+    std::byte* const data_;  // only read if the message is a send
     const std::uint64_t bytes_, slot_;
     const bool is_send_;
     bool is_requested_ = false;  // whether a receive has sent a request
@@ -51,7 +51,7 @@ class TcpMessage final : public Transport::Message {
     std::atomic<State> state_ = State::pending;
 };
 
-// The functions of a transport that the transport's connections call.
+// The functions of a transport that its connections call.
 class TcpOwner {
   public:
     virtual ~TcpOwner() = default;
@@ -64,10 +64,10 @@ class TcpOwner {
 // Transfers messages in frames (tcp_frame.h). Thread-safe. If a receive is posted, its data is
 // received directly into its memory, except for the bytes that arrive together with a frame header.
 //
-// The connection is read by one thread at a time: a thread that waits for a receive, or if there is
-// none, the poller's thread. It is written by a thread that queues frames, and if the socket's
-// buffer is full, by the poller's thread. System calls are made without the mutex, so their memory
-// must stay valid: a message that is destroyed early waits for the end of the call.
+// One thread at a time reads the connection: a thread that waits for a receive, or the poller's
+// thread if no thread waits. A thread that queues frames writes them; if the socket's buffer is
+// full, the poller's thread does. System calls are made without the mutex, so their memory must
+// stay valid. A message that is destroyed early therefore waits for the end of the call.
 class TcpConnection {
   public:
     // `peer` is the rank of the peer. The caller adds the connection to the poller.
@@ -86,9 +86,9 @@ class TcpConnection {
     void on_readable() noexcept;
     void on_writable() noexcept;
 
-    // Ends the connection after all messages, when the poller has stopped. close_writing() signals
-    // to the peer that no more data follows. Then is_flushed() returns whether the socket can be
-    // closed without losing data that the peer has not received; call it repeatedly.
+    // Functions that end the connection after all messages, when the poller has stopped.
+    // close_writing() signals to the peer that no more data follows. Then call is_flushed() until
+    // it returns true: the socket can be closed without losing data that the peer has not received.
     void close_writing() noexcept;
     bool is_flushed() noexcept;
 
@@ -96,7 +96,7 @@ class TcpConnection {
     friend class TcpMessage;
     using Lock = std::unique_lock<std::mutex>;
 
-    // A message that has arrived, at least in part, before its receive was posted.
+    // A message that has arrived, completely or in part, before its receive was posted.
     struct Arrived {
         std::uint64_t slot = 0, size = 0, id = 0;
         bool is_eager = false, is_complete = false;
@@ -163,7 +163,7 @@ class TcpConnection {
     std::mutex mutex_;
     std::condition_variable changed_;
     int waiting_ = 0;            // threads that wait for changed_
-    int dropping_ = 0;           // threads in drop(), which waiting_ counts too
+    int dropping_ = 0;           // threads in drop(); waiting_ includes them
     bool has_changed_ = false;   // whether unlock() must notify the waiting threads
     std::string failure_;        // the reason why all messages fail, or ""
     std::string write_failure_;  // the reason why sends fail, or ""
@@ -193,7 +193,7 @@ class TcpConnection {
         bool is_data = false;
     };
     Payload payload_;
-    std::vector<TcpMessage*> posted_;    // receives that no message has arrived for
+    std::vector<TcpMessage*> posted_;    // receives whose message has not arrived
     std::vector<TcpMessage*> expected_;  // receives of announced messages
     std::list<Arrived> arrived_;
     std::uint64_t uncredited_ = 0;  // bytes of eager messages for which no credit was sent

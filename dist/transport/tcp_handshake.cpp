@@ -35,8 +35,8 @@ Proof server_proof(const Key& key, const Nonces& nonces, int client, int server)
     return proof_of("from server", key, nonces, client, server);
 }
 
-// Sends a message of the handshake. The buffer of a new socket has room for all messages of the
-// handshake.
+// Sends a message of the handshake. Never waits, because the buffer of a new socket has room for
+// all messages of the handshake.
 void send_message(const Socket& socket, int rank, const std::array<std::uint8_t, 32>& bytes) {
     const HandshakeMessage message{.rank = rank, .bytes = bytes};
     const std::string_view raw(reinterpret_cast<const char*>(&message), sizeof message);
@@ -44,7 +44,8 @@ void send_message(const Socket& socket, int rank, const std::array<std::uint8_t,
         throw CommError("handshake: the message could not be sent");
 }
 
-// Receives the rest of a message of the handshake. Returns nullopt if it is not complete yet.
+// Receives the rest of a message of the handshake. Returns nullopt if the message is not complete
+// yet.
 std::optional<HandshakeMessage> receive_message(const Socket& socket,
                                                 std::array<char, kHandshakeMessage>& in,
                                                 std::size_t& received) {
@@ -62,7 +63,7 @@ std::optional<HandshakeMessage> receive_message(const Socket& socket,
     return message;
 }
 
-// Waits for an event of the socket. Throws CommError after the deadline, and when `cancel` becomes
+// Waits for an event of the socket. Throws CommError after the deadline, or when `cancel` becomes
 // readable.
 void wait_for(const Socket& socket, short events, TimePoint deadline, const Socket& cancel) {
     for (;;) {

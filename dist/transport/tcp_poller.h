@@ -10,7 +10,7 @@ namespace axle::dist {
 class TcpConnection;
 
 // Calls TcpConnection::on_readable() and on_writable(). After such a call, the connection is not
-// watched until it is armed again. So a thread that waits for a message can read the connection
+// watched until it is armed again. A thread that waits for a message can thus read the connection
 // itself without waking this thread. All functions are thread-safe.
 class TcpPoller {
   public:
@@ -19,13 +19,13 @@ class TcpPoller {
     TcpPoller(const TcpPoller&) = delete;
     TcpPoller& operator=(const TcpPoller&) = delete;
 
-    // Starts to watch a connection for data to read. The connection must exist until join().
+    // Starts to watch a connection for received data. The connection must exist until join().
     void add(TcpConnection& connection);
     void arm_read(TcpConnection& connection);
     void disarm_read(TcpConnection& connection);
     void arm_write(TcpConnection& connection);
 
-    // Ends the thread, without waiting.
+    // Tells the thread to end. Does not wait.
     void stop() noexcept { signal_event(stop_event_); }
     // Ends the thread and waits for its end.
     void join() noexcept;

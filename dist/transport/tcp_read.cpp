@@ -1,4 +1,4 @@
-// Implements the receiving side of TcpConnection: it reads frames and matches them with receives.
+// Implements the receiving side of TcpConnection: reads frames and matches them with receives.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,7 +16,8 @@
 namespace axle::dist {
 namespace {
 
-// The number of calls of recvmsg() after which the poller's thread reads other connections.
+// The number of calls of recvmsg() after which the poller's thread continues with other
+// connections.
 constexpr int kReadsAtOnce = 16;
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -25,7 +26,7 @@ constexpr int kReadsAtOnce = 16;
 
 }  // namespace
 
-// Reads the data that has been received. Stops early when the message `until` is over.
+// Reads the data that has been received. Stops early when the message `until` has ended.
 void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
     for (int i = 0; i < kReadsAtOnce && receive_once(lock); ++i)
         if (until != nullptr && until->is_over()) return;
@@ -248,7 +249,7 @@ void TcpConnection::on_credit(const FrameHeader& frame) {
     eager_in_flight_ -= frame.size;
 }
 
-// Removes and returns the first receive with this slot that was posted, or null.
+// Removes and returns the receive with this slot that was posted first, or returns nullptr.
 TcpMessage* TcpConnection::take_posted(std::uint64_t slot) {
     const auto found = std::ranges::find(posted_, slot, &TcpMessage::slot_);
     if (found == posted_.end()) return nullptr;
@@ -264,8 +265,8 @@ void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
     if (!message.is_requested_) queue({.kind = FrameKind::grant, .id = id});
 }
 
-// Adds the size of a received small message to the unsent credit. The credit is sent when it
-// reaches half of the window; smaller credit is sent only together with a message.
+// Adds the size of a received small message to the unsent credit. Credit is sent when it reaches
+// half of the window. Smaller credit is sent only together with a message.
 void TcpConnection::return_credit(std::uint64_t size) {
     consumed_ += size + kEagerCost;
     if (consumed_ >= kWindow / 2) queue_credit();

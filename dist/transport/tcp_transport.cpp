@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The first and the longest time between two attempts to connect. The time is doubled after each
+// The first and the maximum pause between two attempts to connect. The pause is doubled after each
 // attempt.
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
 // The maximum time that the destructor waits until sent data has arrived.
@@ -62,9 +62,9 @@ class TcpTransport final : public Transport, public TcpOwner {
         std::mutex connecting;
         std::atomic<TcpConnection*> connection = nullptr;
     };
-    // The address of a rank's listening socket, and the random bytes from which the keys of its
-    // connections are derived. Published in the store as the bytes of the salt, followed by the
-    // port, a space and the host.
+    // The address of a rank's listening socket, and a salt: random bytes from which the keys of its
+    // connections are derived. Published in the store as the bytes of the salt, the port, a space
+    // and the host.
     struct Listener {
         Nonce salt{};
         int port = 0;
@@ -94,7 +94,7 @@ class TcpTransport final : public Transport, public TcpOwner {
     const int rank_, size_;
     const milliseconds timeout_;
     const Socket failed_event_;
-    const std::string closed_ = kClosed;  // abort() may be called when memory has run out
+    const std::string closed_ = kClosed;  // created in advance: abort() may be called when memory has run out
     std::vector<Peer> peers_;
     bool all_connected_ = false;  // used only by the group's worker thread
 
@@ -103,7 +103,7 @@ class TcpTransport final : public Transport, public TcpOwner {
     std::string failure_;
     std::vector<std::unique_ptr<TcpConnection>> connections_;
     TcpPoller poller_;
-    std::unique_ptr<TcpAcceptor> acceptor_;  // null if no rank is above this one
+    std::unique_ptr<TcpAcceptor> acceptor_;  // nullptr on the highest rank
 };
 
 TcpTransport::TcpTransport(Control& control, const std::string& name, int rank, int size,
@@ -124,7 +124,7 @@ TcpTransport::TcpTransport(Control& control, const std::string& name, int rank, 
     publish(listener);
 }
 
-// All messages have ended before the transport is destroyed, so their data is in the sockets.
+// Sockets already contain all data, because all messages end before the transport is destroyed.
 TcpTransport::~TcpTransport() {
     acceptor_.reset();
     poller_.join();
@@ -165,8 +165,8 @@ TcpTransport::Listener TcpTransport::listener_of(int peer) {
     fail(peer, "the rank has published an invalid address");
 }
 
-// Connects to the other ranks in ascending order, which can't deadlock: a rank waits only for ranks
-// above it, and they connect to this rank before they wait.
+// Connects to the other ranks in ascending order. This can't deadlock: a rank waits only for ranks
+// above it, and these ranks connect to it before they wait.
 void TcpTransport::connect_all() {
     if (all_connected_) return;
     for (int peer = 0; peer < size_; ++peer)
@@ -185,8 +185,8 @@ TcpConnection& TcpTransport::connect(int peer) {
     return *to.connection.load(std::memory_order_acquire);
 }
 
-// Connects to a rank below this one. Tries again if the rank closes the connection before the end
-// of the handshake, which can happen while it has too many unauthenticated connections.
+// Connects to a rank below this rank. If that rank closes the connection during the handshake,
+// tries again: it may have had too many unauthenticated connections.
 void TcpTransport::open_connection(int peer) {
     const TimePoint deadline = Clock::now() + timeout_;
     const Listener listener = listener_of(peer);
@@ -239,7 +239,7 @@ void TcpTransport::fail_all(const std::string& reason) noexcept {
     try {
         failure_ = reason;
     } catch (const std::bad_alloc&) {
-        failure_ = "out of memory";  // is short enough to need no memory
+        failure_ = "out of memory";  // short enough to need no memory allocation
     }
     signal_event(failed_event_);
     if (acceptor_) acceptor_->stop();

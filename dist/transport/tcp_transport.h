@@ -1,4 +1,4 @@
-// Private to dist: the transport of data in host memory, which uses TCP.
+// Private to dist: a transport for data in host memory that uses TCP.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@ namespace axle::dist {
 class Control;
 
 // Opens the transport of a group. `name` is the group's name, a prefix of its keys in the store.
-// Each pair of ranks has one connection, which is opened on first use; both ranks prove that they
-// are members of the job before it carries data (tcp_handshake.h). `timeout` is the timeout of
+// Each pair of ranks has one connection, which is opened on first use. Before it carries data, both
+// ranks prove that they are members of the job (tcp_handshake.h). `timeout` is the timeout of
 // opening a connection and of Message::wait(). Throws CommError if the system cannot listen at
 // control.local_address(). Without a secret token, ranks prove only that they have read the store.
 std::unique_ptr<Transport> open_tcp_transport(Control& control, const std::string& name, int rank,

@@ -24,8 +24,8 @@ void TcpConnection::queue(const FrameHeader& header, TcpMessage* message) {
     queue_.push_back({header, message, message == nullptr ? nullptr : message->data_});
 }
 
-// Queues the next data frame, unless the queue contains one. So other frames wait for at most one
-// data frame.
+// Queues the next data frame, unless the queue already contains a data frame. Other frames thus
+// wait for at most one data frame.
 void TcpConnection::queue_data() {
     if (data_queued_ || bulk_.empty()) return;
     TcpMessage& message = *bulk_.front();
@@ -86,7 +86,8 @@ bool TcpConnection::write_some(Lock& lock) {
     if (!failure_.empty()) return false;
     if (sent < 0 && error == EINTR) return true;
     if (sent < 0 && error != EAGAIN && error != EWOULDBLOCK) {
-        // Data that the peer sent earlier can still be read; the reader then detects the end.
+        // Data that the peer sent earlier can still be read. The reader detects the end of the
+        // connection after this data.
         write_failure_ = std::generic_category().message(error);
         return false;
     }
