@@ -266,9 +266,8 @@ void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>&
 std::string Accelerator::save_state(const std::string& output_dir, SaveStateOptions options) {
     if (!options.safe_serialization)
         throw UsageError(
-            "save_state: safe_serialization = false is not supported: pickles are read, not "
-            "written; "
-            "PyTorch reads safetensors files too");
+            "save_state: safe_serialization = false is not supported: Axle reads pickles, but does "
+            "not write them; leave it out, because PyTorch also reads safetensors files");
     parts_->files.set_logged_steps(parts_->tracking->logged_steps());
     return parts_->files.save(output_dir, options);
 }
@@ -319,9 +318,8 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
                              const SaveModelOptions& options) const {
     if (!options.safe_serialization)
         throw UsageError(
-            "save_model: safe_serialization = false is not supported: pickles are read, not "
-            "written; "
-            "PyTorch reads safetensors files too");
+            "save_model: safe_serialization = false is not supported: Axle reads pickles, but does "
+            "not write them; leave it out, because PyTorch also reads safetensors files");
     const profiler::Scope scope("save_model", profiler::Category::io);
     const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;
     const dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);

@@ -97,8 +97,8 @@ void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
     if (options.learning_rate) {
         if (options.retain_graph)
             throw UsageError(
-                "backward: learning_rate cannot be combined with retain_graph, because it changes "
-                "the weights");
+                "backward: learning_rate cannot be combined with retain_graph, because backward "
+                "then changes the weights; leave one of them out");
         return lomo_backward(part, options.learning_rate);
     }
     if (accumulation.options().short_window != ShortWindow::actual) {
@@ -136,8 +136,8 @@ dist::Pipeline& Accelerator::pipeline(nn::Module& model) const {
     dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);
     if (pipeline == nullptr)
         throw UsageError(
-            "pipeline: the model has no pipeline: it is not prepared for training, or the "
-            "Accelerator has neither a megatron_lm_plugin nor a pp_size above 1");
+            "pipeline: the model has no pipeline; prepare it for training with an Accelerator that "
+            "has a megatron_lm_plugin or a pp_size above 1");
     return *pipeline;
 }
 
@@ -176,7 +176,9 @@ void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learni
         if (auto* const fused = dynamic_cast<optim::FusedOptimizer*>(optimizer))
             optimizers.push_back(fused);
     if (optimizers.empty())
-        throw ValueError("lomo_backward: no optim::Lomo or optim::AdaLomo has been prepared");
+        throw ValueError(
+            "lomo_backward: no optim::Lomo or optim::AdaLomo has been prepared; pass one to "
+            "prepare() first");
     if (parts_->loop->scaling)
         throw UsageError(
             "lomo_backward: can't be used with the loss scaler of fp16, because gradients are "

@@ -17,7 +17,8 @@ LocalSGD::LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t loc
           auto* const replicas = dynamic_cast<dist::DataParallel*>(distributed);
           if (distributed != nullptr && replicas == nullptr && enabled)
               throw UsageError(
-                  "LocalSGD: needs data parallel training; the model is sharded over processes");
+                  "LocalSGD: needs data parallel training, but the model is sharded over "
+                  "processes");
           enabled = enabled && accelerator.use_distributed();
           return replicas == nullptr
                      ? dist::LocalSgd(group, model, local_sgd_steps, enabled)

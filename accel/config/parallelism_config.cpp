@@ -240,15 +240,14 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
     if (config->ep_enabled()) {
         if (config->dp_shard_enabled() || config->tp_enabled() || config->cp_enabled() ||
             config->sp_enabled() || options.fsdp_plugin || options.deepspeed_plugin)
-            throw_not_implemented("parallelism_config.ep_size",
-                                  "division of the experts of a model that is sharded or divided "
-                                  "otherwise",
-                                  "use it with dp_replicate_size and pp_size only");
+            throw_not_implemented(
+                "parallelism_config.ep_size",
+                "division of the experts of a model that is also sharded or divided in another way",
+                "use it with dp_replicate_size and pp_size only");
         const int replicas = num_processes / config->pp_size;
         if (replicas % config->ep_size != 0)
-            throw ValueError(
-                str("ParallelismConfig: ep_size: the number of replicas must be a multiple of it: ",
-                    replicas, " replicas, ep_size ", config->ep_size));
+            throw ValueError(str("ParallelismConfig: ep_size must divide the number of replicas: ",
+                                 replicas, " replicas, ep_size ", config->ep_size));
     }
     if (config->dp_shard_enabled() && !options.fsdp_plugin && !options.deepspeed_plugin)
         throw ValueError(

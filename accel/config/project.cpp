@@ -25,7 +25,8 @@ ProjectConfiguration project(const AcceleratorOptions& options) {
     if (project.logging_dir.empty()) project.logging_dir = project.project_dir;
     if (project.automatic_checkpoint_naming && project.project_dir.empty())
         throw ValueError(
-            "Accelerator: automatic_checkpoint_naming needs a project_dir to put checkpoints into");
+            "Accelerator: automatic_checkpoint_naming needs project_dir, the parent folder of the "
+            "checkpoints; set project_dir");
     if (project.total_limit && *project.total_limit < 1)
         throw ValueError(str("Accelerator: project_config.total_limit must be at least 1: ",
                              *project.total_limit));

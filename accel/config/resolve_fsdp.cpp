@@ -201,8 +201,11 @@ class Resolver {
         read(p_.activation_checkpointing_offload, "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD");
         if (!*p_.activation_checkpointing_offload) return;
         if (!*p_.activation_checkpointing)
-            fail("activation_checkpointing_offload", "needs activation_checkpointing");
-        if (!is_v2_) fail("activation_checkpointing_offload", "needs version 2 of FSDP");
+            fail("activation_checkpointing_offload",
+                 "needs activation_checkpointing; set it to true");
+        if (!is_v2_)
+            fail("activation_checkpointing_offload",
+                 "needs version 2 of FSDP; set fsdp_version to 2");
     }
 
     void resolve_values() {

@@ -98,8 +98,8 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
 void explain_dynamo(const AcceleratorOptions& options) {
     if (options.dynamo_plugin->compiles())
         log(LogLevel::warning, "dynamo_backend '", options.dynamo_plugin->backend,
-            "': models are not compiled; on a GPU Accelerator::compile() captures a step as a "
-            "graph, on a CPU it changes nothing");
+            "' has no effect, because Axle does not compile models; use Accelerator::compile() to "
+            "capture steps on a GPU as graphs");
 }
 
 }  // namespace axle::accel

@@ -76,8 +76,8 @@ void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::Pro
         config.dispatch_batches.value_or(loader.dataset() == nullptr && options.put_on_device);
     if (dispatches && !options.put_on_device)
         throw ValueError(
-            "prepare_data_loader: dispatch_batches = true sends batches to the devices; set "
-            "put_on_device (in an Accelerator: device_placement) to true");
+            "prepare_data_loader: dispatch_batches = true needs put_on_device = true (in an "
+            "Accelerator: device_placement), because batches are sent to the devices");
     const dist::DeviceMesh* mesh = options.device_mesh.get();
     if (mesh != nullptr && mesh->group()->global_ranks() != group->global_ranks())
         throw ValueError(

@@ -30,8 +30,9 @@ int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int 
     const std::int64_t processes = num_processes;
     const std::int64_t all = number_variable("AXLE_FULL_WORLD_SIZE").value_or(num_processes);
     if (all < processes || all > kMaxProcesses)
-        throw ValueError(str("AXLE_FULL_WORLD_SIZE must be from ", processes, " (processes) to ",
-                             kMaxProcesses, ": ", all));
+        throw ValueError(str("elastic_accumulation_steps: AXLE_FULL_WORLD_SIZE must be from ",
+                             processes, " (the number of processes) to ", kMaxProcesses, ": ",
+                             all));
     if (accumulated * all % processes != 0)
         throw ValueError(str("elastic_accumulation_steps: the global batch of ",
                              batch_size * accumulated * all, " samples (", all,

@@ -12,8 +12,9 @@ void StepRecord::add_step(const optim::Optimizer& optimizer) {
         if (&scheduler->optimizer() != &optimizer) return false;
         if (again)
             throw UsageError(
-                "compile: a schedule must not step between two steps of its optimizer, because its "
-                "rates are sent to the device once per replay");
+                "compile: a schedule must not step between two steps of its optimizer, because "
+                "rates are sent to the device once per replay; step the schedule after the last "
+                "step of the optimizer");
         early_schedulers.push_back(scheduler);
         return true;
     });
@@ -23,8 +24,8 @@ void StepRecord::add_step(const optim::Optimizer& optimizer) {
 void StepRecord::add_step(optim::Scheduler& scheduler) {
     if (scheduler.needs_metric())
         throw UsageError(
-            "compile: a schedule that needs a metric can't step in a captured step, where metrics "
-            "have no value yet: step it outside");
+            "compile: a schedule that needs a metric can't step during capture, because the metric "
+            "has no value yet; step it outside of the captured function");
     for (auto& [on_device, steps] : rates)
         if (&on_device->scheduler() == &scheduler) {
             on_device->count_step();

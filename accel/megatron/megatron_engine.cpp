@@ -193,7 +193,8 @@ double MegatronEngine::evaluate(data::DataLoader& loader) {
         sum += eval_step(batch).loss.item();
         if (++batches == plugin().eval_iters) break;
     }
-    if (batches == 0) throw ValueError("evaluate: the loader has no batch");
+    if (batches == 0)
+        throw ValueError("evaluate: the loader must have at least one batch, but it has none");
     const double loss = sum / batches;
     if (SummaryWriter* const writer = log()) {
         writer->add_scalar("lm loss validation", loss, iteration());
@@ -226,7 +227,8 @@ std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator) {
     const auto& provider = plugin.custom_model_provider_function;
     if (!provider)
         throw UsageError(
-            "provide_model: custom_model_provider_function of the MegatronLMPlugin is not set");
+            "provide_model: custom_model_provider_function of the MegatronLMPlugin is not set; set "
+            "it to a function that creates the model");
     const auto& prepare = plugin.custom_prepare_model_function;
     std::unique_ptr<nn::Module> model = prepare ? prepare(provider) : provider();
     if (model == nullptr)

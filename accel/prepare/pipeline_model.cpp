@@ -30,7 +30,7 @@ dist::Pipeline& PipelineModel::pipeline() {
     if (is_moved_)
         throw UsageError(
             "pipeline: the model was moved after prepare(), but its stages refer to its "
-            "address; prepare it where it stays");
+            "address; move it before prepare()");
     return pipeline_;
 }
 

@@ -75,7 +75,7 @@ void add_prepare_items(std::vector<PrepareItem>& items, T& object,
     } else if constexpr (Preparable<T>) {
         items.push_back({&object, device_placement});
     } else if constexpr (PreparablePointer<T>) {
-        if (!object) throw UsageError("prepare: a pointer or an optional is empty");
+        if (!object) throw UsageError("prepare: a pointer or an optional is empty; pass an object");
         add_prepare_items(items, *object, device_placement);
     } else if constexpr (PreparableRange<T>) {
         for (auto&& element : object) add_prepare_items(items, element, device_placement);

@@ -158,7 +158,7 @@ void Preparation::check_complete(const char* op) const {
     for (const std::string& name : lost_) names += (names.empty() ? "" : ", ") + name;
     throw UsageError(
         str(op, ": a prepared object was destroyed or prepared by another Accelerator: ", names,
-            "; call free_memory() and prepare the objects that are left"));
+            "; call free_memory() and prepare the remaining objects"));
 }
 
 // --- models

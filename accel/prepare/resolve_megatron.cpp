@@ -99,13 +99,13 @@ void resolve_newer_options(MegatronLMPlugin& plugin) {
 void refuse_newer_options(const MegatronLMPlugin& plugin) {
     refuse(plugin.megatron_dataset_flag, "megatron_dataset_flag",
            "reading of datasets in Megatron-LM's format",
-           "give a data::DataLoader of the program's dataset to prepare()");
+           "pass a data::DataLoader of the program's dataset to prepare()");
     refuse(!plugin.consumed_samples.empty(), "consumed_samples",
            "skipping of samples in Megatron-LM's datasets",
            "resume with load_state(), or use skip_first_batches()");
     refuse(plugin.use_custom_fsdp.value_or(false), "use_custom_fsdp",
            "sharding of the parameters of a pipeline",
-           "use use_distributed_optimizer, or fsdp_plugin with a parallelism_config instead of "
+           "set use_distributed_optimizer, or use fsdp_plugin with a parallelism_config instead of "
            "megatron_lm_plugin");
     refuse(plugin.optimizer_cpu_offload.value_or(false), "optimizer_cpu_offload",
            "offload of the optimizer of a pipeline",
@@ -195,9 +195,10 @@ void resolve_megatron(AcceleratorOptions& options) {
         check_positive("decoder_last_pipeline_num_layers",
                        *plugin.decoder_last_pipeline_num_layers);
         if (!plugin.stage_sizes.empty() || plugin.num_layers_per_virtual_pipeline_stage)
-            throw ValueError(str(kPlugin,
-                                 ": decoder_last_pipeline_num_layers can't be combined with "
-                                 "stage_sizes or num_layers_per_virtual_pipeline_stage"));
+            throw ValueError(
+                str(kPlugin,
+                    ": decoder_last_pipeline_num_layers can't be combined with "
+                    "stage_sizes or num_layers_per_virtual_pipeline_stage; leave one of them out"));
     }
     if (plugin.schedule.empty())
         plugin.schedule = plugin.num_layers_per_virtual_pipeline_stage ? "interleaved" : "1f1b";
@@ -233,7 +234,7 @@ void check_megatron(const AcceleratorOptions& options, int num_processes) {
         for (const auto& [name, size] : config->mesh_dimensions())
             if (name != "pp" && name != "dp_replicate" && name != "cp" && name != "tp")
                 throw_not_implemented(str("parallelism_config.", name, "_size"),
-                                      "a pipeline of models that are divided otherwise",
+                                      "a pipeline of models that are divided in another way",
                                       "leave out megatron_lm_plugin and pp_size");
     const std::int64_t ranks = std::int64_t{*plugin.pp_degree} * *plugin.tp_degree;
     if (num_processes % ranks != 0)

@@ -236,7 +236,8 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
     // directory of a writer that has ended. In that case a new directory is created.
     static constexpr int kAttempts = 100;
     for (int attempt = 0; !lock_; ++attempt) {
-        if (attempt == kAttempts) fail(parent, "can't lock a temporary folder");
+        if (attempt == kAttempts)
+            fail(parent, "can't lock a temporary folder in it after 100 attempts");
         temporary_ = random_path(parent, kTemporary[0]);
         create_directories(temporary_);
         if (auto lock = PathLock::try_folder(temporary_))

@@ -85,7 +85,7 @@ Tree with_parameter_numbers(const std::string& path, const Tree& saved) {
     for (Tree group : saved_groups.elements()) {
         const Tree* const names = group.is_map() ? group.find("params") : nullptr;
         if (names == nullptr || !names->is_list())
-            fail_to_read(path, "a group has no list of parameters");
+            fail_to_read(path, "each group must have a list of parameters with the key 'params'");
         Tree numbers = Tree::list();
         for (const Tree& name : names->elements()) {
             if (name.is_number() && next == 0) return saved;

@@ -173,7 +173,8 @@ void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
 std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
-            "load_state: a directory is needed, because automatic_checkpoint_naming is off");
+            "load_state: a directory is needed, because automatic_checkpoint_naming is off; pass "
+            "input_dir");
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
     const std::vector<Tree> processes = dist::gather_or_throw(
         *processes_.process_group(), "load_state", [&] { return states_in(folder.string()); });

@@ -167,8 +167,8 @@ void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& ou
                         nn::ShardSize max_shard_size) {
     if (!safe_serialization)
         throw UsageError(
-            "merge_fsdp_weights: safe_serialization = false is not supported: pickles are read, "
-            "not written; PyTorch reads safetensors files too");
+            "merge_fsdp_weights: safe_serialization = false is not supported: Axle reads pickles, "
+            "but does not write them; leave it out, because PyTorch also reads safetensors files");
     const auto run = [&] {
         merge(checkpoint_dir, output_path, remove_checkpoint_dir, max_shard_size);
     };

@@ -186,7 +186,7 @@ void write_object(const Tree& object, const std::string& path) {
     if (!object.is_map() || tensors != object.size())
         throw ValueError(
             str("save: the object must be a map of tensors or contain no tensors; save tensors "
-                "as a map, and other values in a file of their own: ",
+                "as a map, and other values in another file: ",
                 printable(path)));
     nn::StateDict state;
     for (const auto& [name, value] : object.entries()) {

@@ -24,10 +24,9 @@ class ModuleState : public Checkpointable {
     Tree state_dict() const override {
         for (const auto& [name, tensor] : module_.state_dict({.keep_vars = true}))
             if (tensor.device().is_meta())
-                throw UsageError(str("save_state: a registered module can't be saved, because ",
-                                     in_quotes(name),
-                                     " is on the meta device, as the parameters of the other "
-                                     "stages of a pipeline"));
+                throw UsageError(
+                    str("save_state: a registered module can't be saved, because ", in_quotes(name),
+                        " is on the meta device, like the parameters of other pipeline stages"));
         Tree state = Tree::map();
         for (const auto& [name, tensor] :
              dist::full_state_dict(module_, {.rank0_only = false, .offload_to_cpu = false}))
@@ -213,7 +212,8 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     run_ = main["run"].string();
     if (main["path"].string().empty())
         throw ValueError(
-            "save_state: a directory is needed, because automatic_checkpoint_naming is off");
+            "save_state: a directory is needed, because automatic_checkpoint_naming is off; pass "
+            "output_dir");
     const std::vector<Tree> there =
         group.all_gather_object(automatic && kind_of(named()).has_value());
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
@@ -278,7 +278,8 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
                 "between two micro-batches of gradient accumulation");
     if (options.asynchronous && project_.save_on_each_node)
         throw NotImplementedError(
-            "save_state: asynchronous saving is not implemented with save_on_each_node");
+            "save_state: asynchronous saving is not implemented with save_on_each_node; leave one "
+            "of them out");
     const bool in_parts =
         options.state_dict_type.value_or(state_dict_type_) == StateDictType::sharded;
     if (in_parts && project_.save_on_each_node)

@@ -77,7 +77,8 @@ ProfileSession::ProfileSession(ProfileKwargs options, int process_index,
     check_activities(options_.activities);
     say_what_is_not_recorded(options_);
     if (options_.schedule_option) check_schedule(*options_.schedule_option);
-    if (profiler::enabled()) throw UsageError("profile: another recording is already running");
+    if (profiler::enabled())
+        throw UsageError("profile: another recording is already running; stop it first");
     if (!options_.output_trace_dir.empty()) create_directories(options_.output_trace_dir);
     move_to(action_of(0));
     begin_step();

@@ -11,7 +11,7 @@ struct ProgressOptions {
     std::string title = {};     // text before the bar, such as "train"
     std::string unit = "step";  // the unit of the rate, as in "57.3 step/s"
     std::int64_t start = 0;     // steps that were done before a run was resumed
-    double line_seconds = 10;   // minimum number of seconds between plain lines, except the last one
+    double line_seconds = 10;   // minimum number of seconds between plain lines
     // The stream for plain lines. If nullptr, stderr is used: for a bar if it is a terminal,
     // otherwise for plain lines.
     std::ostream* out = nullptr;

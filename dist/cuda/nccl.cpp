@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchInterval{100};
-constexpr int kPriority = -1;  // higher than the default, 0, because other ranks wait for collectives
+constexpr int kPriority = -1;  // higher than the default, 0: other ranks wait for collectives
 
 ncclDataType_t type_of(DType t) {
     switch (t) {

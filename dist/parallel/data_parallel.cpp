@@ -38,8 +38,8 @@ nn::StateDict trained(const nn::Module& model) {
     });
     if (result.empty())
         throw UsageError(
-            "data parallel: no parameter of the model requires a gradient, not counting experts "
-            "that processes divide");
+            "data parallel: no parameter of the model requires a gradient (experts that processes "
+            "divide do not count)");
     return result;
 }
 

@@ -85,7 +85,7 @@ Server::Server(const Environment& environment, const ControlOptions& options)
       next_heartbeat_(now_ + interval_),
       join_deadline_(now_ + options.join_timeout),
       linger_deadline_(TimePoint::max()) {
-    if (epoll_.descriptor() < 0) throw SocketError("epoll", errno);
+    if (epoll_.descriptor() < 0) throw SocketError("rendezvous: epoll failed on rank 0", errno);
     if (!address_.is_loopback() && !environment.token_is_secret) {
         log(LogLevel::warning, "join: rank 0 listens at ", address_.text(),
             " for other machines without a secret token, so any process that reaches it can join "
@@ -120,7 +120,8 @@ void Server::loop() {
     while (!is_over()) {
         const int count = ::epoll_wait(epoll_.descriptor(), events.data(), events.size(),
                                        milliseconds_until(next_timer_));
-        if (count < 0 && errno != EINTR) throw SocketError("epoll", errno);
+        if (count < 0 && errno != EINTR)
+            throw SocketError("rendezvous: epoll failed on rank 0", errno);
         now_ = Clock::now();
         if (now_ - next_timer_ > options_.heartbeat_timeout / 4) reset_silence_timers();
         for (int i = 0; i < count; ++i)
@@ -211,7 +212,7 @@ void Server::watch(Connection& connection) {
     event.data.fd = connection.socket.descriptor();
     const int how = connection.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     if (::epoll_ctl(epoll_.descriptor(), how, event.data.fd, &event) != 0)
-        throw SocketError("epoll", errno);
+        throw SocketError("rendezvous: epoll failed on rank 0", errno);
     connection.events = events;
 }
 

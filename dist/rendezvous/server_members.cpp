@@ -48,8 +48,9 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     } else if (!is_signed(join_request, key_, connection.nonces)) {
         // If processes try several ports, a process with another token may belong to another job
         // and should try the next port.
-        join_refusal = JoinRefusal{environment_.port_is_taken,
-                                   "the token of this process is not the job's (AXLE_JOB_TOKEN)"};
+        join_refusal =
+            JoinRefusal{environment_.port_is_taken,
+                        "the token of this process (AXLE_JOB_TOKEN) differs from the job's token"};
     } else {
         join_refusal = reason_to_refuse(join_request);
     }

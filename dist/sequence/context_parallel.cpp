@@ -159,7 +159,7 @@ ContextParallelScope::ContextParallelScope(std::shared_ptr<ContextParallel> poli
             str(kWho, ": buffers and buffer_seq_dims must have the same length: ", "buffers ",
                 buffers.size(), ", buffer_seq_dims ", buffer_seq_dims.size()));
     if (nn::sequence_policy() != nullptr)
-        throw UsageError(str(kWho, ": sequences are divided already; leave the other scope first"));
+        throw UsageError(str(kWho, ": sequences are already divided; leave the other scope first"));
     for (std::size_t i = 0; i < no_restore_buffers.size(); ++i)
         if (!contains(buffers, no_restore_buffers[i]))
             throw ValueError(

@@ -30,7 +30,7 @@ Tree describe(const ShardPlan& plan, const ShardingOptions& options) {
 void check_shardable(const nn::Module& model) {
     for (const auto& [name, tensor] : model.named_parameters()) {
         if (autograd::is_sharded(tensor))
-            throw UsageError(str("sharding: the parameter ", name, " is sharded already"));
+            throw UsageError(str("sharding: the parameter ", name, " is already sharded"));
         if (const auto slice = autograd::slice_of(tensor); slice != nullptr && slice->is_reduced())
             throw UsageError(str("sharding: ", name,
                                  " has the experts of this rank (expert parallel), which can't be "

@@ -85,9 +85,9 @@ T& as(const std::string& name, nn::Module* module, const char* style, const char
 template <class Policy>
 void check_free(const std::string& name, const std::shared_ptr<Policy>& policy) {
     if (policy != nullptr)
-        throw UsageError(str(kOp, ": ", in_quotes(printable(name)),
-                             " has a policy already, which can't be combined with tensor "
-                             "parallel training"));
+        throw UsageError(
+            str(kOp, ": ", in_quotes(printable(name)),
+                " already has a policy, which can't be combined with tensor parallel training"));
 }
 
 }  // namespace
@@ -305,7 +305,7 @@ void DividedModel::slice(const std::string& name, const Tensor& tensor, int dim,
     const auto refuse = [&](const char* reason) {
         throw UsageError(str(kOp, ": ", printable(name), ' ', reason));
     };
-    if (autograd::slice_of(tensor) != nullptr) refuse("is divided already");
+    if (autograd::slice_of(tensor) != nullptr) refuse("is already divided");
     if (autograd::is_sharded(tensor))
         refuse("is sharded over processes; divide the model before it is sharded");
     if (autograd::has_gradient(tensor)) refuse("has a gradient; call zero_grad() first");

@@ -213,10 +213,10 @@ Socket accept_from(const Socket& listener) {
 void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline) {
     while (!bytes.empty()) {
         const auto sent = send_some(socket, bytes);
-        if (sent < 0) throw SocketError("send", errno);
+        if (sent < 0) throw SocketError("can't send data", errno);
         bytes.remove_prefix(static_cast<std::size_t>(sent));
         if (!bytes.empty() && !poll_for(socket, POLLOUT, deadline))
-            throw SocketError("send", ETIMEDOUT);
+            throw SocketError("can't send data", ETIMEDOUT);
     }
 }
 
@@ -250,7 +250,7 @@ int milliseconds_until(TimePoint deadline) {
 
 Socket make_event() {
     Socket event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (event.descriptor() < 0) throw SocketError("eventfd", errno);
+    if (event.descriptor() < 0) throw SocketError("can't create an event descriptor", errno);
     return event;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 Socket make_epoll() {
     Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (epoll.descriptor() < 0) throw SocketError("epoll_create", errno);
+    if (epoll.descriptor() < 0) throw SocketError("tcp: epoll_create1 failed", errno);
     return epoll;
 }
 
@@ -27,7 +27,7 @@ int control(const Socket& epoll, int operation, int descriptor, std::uint32_t ev
 
 void add_to(const Socket& epoll, int descriptor, std::uint32_t events, void* data) {
     if (control(epoll, EPOLL_CTL_ADD, descriptor, events, data) != 0)
-        throw SocketError("epoll_ctl", errno);
+        throw SocketError("tcp: epoll_ctl failed", errno);
 }
 
 void arm(const Socket& epoll, TcpConnection& connection, std::uint32_t events) {

@@ -94,7 +94,7 @@ class TcpTransport final : public Transport, public TcpOwner {
     const int rank_, size_;
     const milliseconds timeout_;
     const Socket failed_event_;
-    const std::string closed_ = kClosed;  // created in advance: abort() may be called when memory has run out
+    const std::string closed_ = kClosed;  // allocated early: abort() must not fail
     std::vector<Peer> peers_;
     bool all_connected_ = false;  // used only by the group's worker thread
 

@@ -67,7 +67,7 @@ TEST_F(AxleMergeWeights, RejectsMissingArgumentsPicklesAndFoldersWithoutACheckpo
     refused(2, {}, "checkpoint_directory");
     refused(2, {recorded("model")}, "output_path");
     refused(2, {recorded("model"), output, "--unsafe_serialization"},
-            "pickles are read, not written");
+            "Axle reads pickles, but does not write them");
     refused(1, {folder_ / "none", output}, "the folder does not exist");
     refused(1, {recorded("state"), output}, "; pass " + recorded("state/optimizer_0") + " or ");
     EXPECT_FALSE(fs::exists(output));

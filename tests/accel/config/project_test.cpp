@@ -61,7 +61,7 @@ TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefault) {
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit.
 TEST(ProjectConfiguration, RejectsInvalidOptions) {
-    expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs a project_dir"}, [] {
+    expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs project_dir"}, [] {
         Accelerator({.project_config = {.automatic_checkpoint_naming = true}});
     });
     expect_error<ValueError>({"Accelerator: project_config.total_limit must be at least 1: 0"},

@@ -202,9 +202,9 @@ TEST(ParallelismConfigExperts, RejectInvalidSizesAndUnsupportedCombinations) {
     EXPECT_THAT((ParallelismConfig{.ep_size = 2}.to_json()), testing::HasSubstr("\"ep_size\""));
     expect_error<ValueError>({"ParallelismConfig: ep_size: must be at least 1: 0"},
                              make(config({.ep_size = 0})));
-    expect_error<ValueError>({"ParallelismConfig: ep_size: the number of replicas must be a "
-                              "multiple of it: 1 replicas, ep_size 2"},
-                             make(config({.ep_size = 2})));
+    expect_error<ValueError>(
+        {"ParallelismConfig: ep_size must divide the number of replicas: 1 replicas, ep_size 2"},
+        make(config({.ep_size = 2})));
     expect_error<ValueError>(
         {"MegatronLMPlugin: the number of replicas must be a multiple of "
          "expert_model_parallel_size: 1 replicas, expert_model_parallel_size 2"},

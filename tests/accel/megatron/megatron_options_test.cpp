@@ -125,7 +125,7 @@ TEST(MegatronPlugin, NamesTheReplacementOfOptionsThatItRefuses) {
     };
     refuse({.consumed_samples = {4}}, "consumed_samples: ", "resume with load_state()");
     refuse({.megatron_dataset_flag = true}, "megatron_dataset_flag: ", "data::DataLoader");
-    refuse({.use_custom_fsdp = true}, "use_custom_fsdp: ", "use use_distributed_optimizer");
+    refuse({.use_custom_fsdp = true}, "use_custom_fsdp: ", "set use_distributed_optimizer");
     refuse({.optimizer_cpu_offload = true}, "optimizer_cpu_offload: ", "fsdp_plugin with cpu_off");
     refuse({.overlap_cpu_optimizer_d2h_h2d = true},
            "overlap_cpu_optimizer_d2h_h2d: ", "deepspeed_plugin");

@@ -264,7 +264,8 @@ class JobSecrets : public testing::Test {
         }));
         for (int i = 0; i < proofs; ++i) {
             if (i == proofs / 2) let_join();
-            ASSERT_THAT(send_wrong_proof(i), HasSubstr("the token of this process is not"));
+            ASSERT_THAT(send_wrong_proof(i),
+                        HasSubstr("the token of this process (AXLE_JOB_TOKEN) differs"));
         }
         EXPECT_EQ(finish(), 0);
         const std::string errors = text_of(folder_ / "err");

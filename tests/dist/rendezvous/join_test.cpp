@@ -136,8 +136,9 @@ TEST(Join, RejectsWrongTokens) {
     for (int i = 0; i < 100; ++i) {
         dist::Environment e = pair.environment(1);
         e.token = str("not the token ", i);
-        EXPECT_THAT([&] { Control::join(e, pair.options); },
-                    refused("the token of this process is not the job's"));
+        EXPECT_THAT(
+            [&] { Control::join(e, pair.options); },
+            refused("the token of this process (AXLE_JOB_TOKEN) differs from the job's token"));
     }
     pair.check(1);
 }
@@ -160,7 +161,9 @@ TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
         }
     });
     EXPECT_EQ(errors[0] + errors[1], "");
-    EXPECT_THAT(errors[2], HasSubstr("the token of this process is not the job's"));
+    EXPECT_THAT(
+        errors[2],
+        HasSubstr("the token of this process (AXLE_JOB_TOKEN) differs from the job's token"));
 }
 
 // A server that accepts any token cannot prove that it has the correct token.
@@ -200,7 +203,7 @@ TEST(Join, RejectsAReplayedProof) {
         if (count < 0) break;
         reply_text.append(bytes.data(), static_cast<std::size_t>(count));
     }
-    EXPECT_THAT(reply_text, HasSubstr("is not the job's"));
+    EXPECT_THAT(reply_text, HasSubstr("differs from the job's token"));
     pair.check(1);
 }
 

@@ -197,7 +197,7 @@ TEST(ContextParallelScope, RejectsInvalidBuffers) {
                                  [&] { open({weight}, {0}); });
         EXPECT_THROW(open({ids}, {1}), IndexError);
         const ContextParallelScope scope(policy, {}, {});
-        expect_error<UsageError>({"maybe_context_parallel: sequences are divided already"},
+        expect_error<UsageError>({"maybe_context_parallel: sequences are already divided"},
                                  [&] { open({ids}, {0}); });
     });
 }

@@ -108,7 +108,7 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
     expect_error<UsageError>({"set_data: the ", what}, [&] { weight.set_data(zeros({6, 8})); });
     expect_error<UsageError>({"grad: the gradient of the parameter of shape [6, 8] is sharded"},
                              [&] { static_cast<void>(weight.grad()); });
-    expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is sharded already"},
+    expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is already sharded"},
                              [&] { const ShardedDataParallel again(model, group); });
 }
 

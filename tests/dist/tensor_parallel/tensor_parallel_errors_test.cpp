@@ -154,7 +154,7 @@ TEST(TensorParallelize, RejectsModelsWithPoliciesGradientsOrSlices) {
         auto& layer = model.transformer.h[0].mlp.c_fc;
         layer.policy = std::make_shared<Twice>();
         expect_error<UsageError>(
-            {"tensor_parallelize: 'transformer.h.0.mlp.c_fc' has a policy already"},
+            {"tensor_parallelize: 'transformer.h.0.mlp.c_fc' already has a policy"},
             [&] { tensor_parallelize(model, group); });
         layer.policy = nullptr;
         model.transformer.wte.weight.set_grad(zeros_like(model.transformer.wte.weight));
