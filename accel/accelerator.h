@@ -85,11 +85,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     template <class T>
     T& prepare(T& object);
     // Prepares objects with one device_placement per object. With false, a model or the batches of
-    // a loader are not moved. Throws ValueError unless there are as many values as objects.
+    // a loader are not moved. Throws ValueError unless the numbers of values and objects are equal.
     //     accelerator.prepare({false, true}, teacher, student);
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);
-    // Prepares one object; the options are ignored if it is prepared already. In evaluation_mode a
+    // Prepares one object; the options are ignored if it is already prepared. In evaluation_mode a
     // model is not broadcast, and its gradients are not averaged.
     template <std::derived_from<nn::Module> Model>
     Model& prepare_model(Model& model, std::optional<bool> device_placement = {},
@@ -128,8 +128,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // --- gradient accumulation and synchronization
 
     // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If
-    // not, optimizer.step() and zero_grad() do nothing. Without sync_each_batch, the gradients of
-    // the given models (default: all) are then not averaged over the processes. The scope must live
+    // not, optimizer.step() and zero_grad() do nothing. Gradients of the given models (default:
+    // all) are then averaged over the processes only with sync_each_batch. The scope must live
     // until the end of the micro-batch.
     template <std::derived_from<nn::Module>... Models>
     AccumulateScope accumulate(Models&... models) {
@@ -298,8 +298,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
-    // The number of the next checkpoint: the number of the last saved or loaded one plus 1, or the
-    // number set after that. Setting a negative number throws ValueError.
+    // The number of the next checkpoint: the number of the last saved or loaded checkpoint plus 1,
+    // or the number set after that. Setting a negative number throws ValueError.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
@@ -307,8 +307,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // the other processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h) on the main
-    // process, or on that of each machine (SaveModelOptions). Call wait_for_everyone() before other
-    // processes read. All processes must call this function if they divide the model.
+    // process, or on the main process of each machine (SaveModelOptions). Call wait_for_everyone()
+    // before other processes read. All processes must call this function if they divide the model.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process
@@ -328,7 +328,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // hyperparameters, unless it is null. If load_state() is called before or after this function,
     // the first log() continues the files of the earlier run (Tracker::resume). init_kwargs maps
     // the name of a tracker to its options, for example {{"jsonl", {{"purge_step", 40}}}}. Throws
-    // ValueError for unknown options and other values than maps, and UsageError for a null tracker.
+    // ValueError for unknown options and values that are not maps, and UsageError for a null
+    // tracker.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
     // Passes a map of values to each tracker. Before init_trackers(), values are dropped, and the

@@ -1,11 +1,13 @@
 // Metrics of an evaluation over the batches of all processes.
 //
-//     accel::Mean loss(accelerator); accel::Accuracy accuracy(accelerator); for (auto& batch :
-//     loader) {  // a prepared loader
-//         const Tensor logits = model(batch["image"]); loss.update(cross_entropy(logits,
-//         batch["label"], {.reduction = Reduction::none})); accuracy.update(logits,
-//         batch["label"]);
-//     } accelerator.print(loss.compute(), ' ', accuracy.compute());
+//     accel::Mean loss(accelerator);
+//     accel::Accuracy accuracy(accelerator);
+//     for (auto& batch : loader) {  // a prepared loader
+//         const Tensor logits = model(batch["image"]);
+//         loss.update(cross_entropy(logits, batch["label"], {.reduction = Reduction::none}));
+//         accuracy.update(logits, batch["label"]);
+//     }
+//     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
 // Prepared loaders may repeat samples to fill the last batch. A metric ignores the repeated
 // samples, so its value does not depend on the number of processes. Counts are exact. Sums are

@@ -96,7 +96,8 @@ std::array<SharedOption, 8> given_options(const DeepSpeedPlugin& p) {
     return options;
 }
 
-// Returns the default of an option, which also replaces "auto" if the option is not given.
+// Returns the default of an option. If the option is not given, the default also replaces "auto" in
+// the configuration.
 Tree standard_of(const SharedOption& option) {
     const std::string_view name = option.name;
     if (name == kStage) return 2;
@@ -105,8 +106,8 @@ Tree standard_of(const SharedOption& option) {
     return "none";
 }
 
-// Throws ValueError if Accelerate's configuration sets options that belong in DeepSpeed's
-// configuration, and DeepSpeed's configuration is a file.
+// Throws ValueError if DeepSpeed's configuration is a file, and Accelerate's configuration sets
+// options that belong in this file.
 void check_config_fields(const DeepSpeedConfig& config) {
     constexpr std::array kNames = {
         "gradient_accumulation_steps", "gradient_clipping",      "zero_stage",

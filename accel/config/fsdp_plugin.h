@@ -25,8 +25,8 @@ class Module;
 
 namespace axle::accel {
 
-// The dtypes of sharded training. If a dtype is not set, the dtype of the model is used;
-// reduce_dtype is then f64 for f64 parameters, otherwise f32.
+// The dtypes of sharded training. A dtype that is not set is the dtype of the model, except
+// reduce_dtype: it is f64 for f64 parameters, otherwise f32.
 struct MixedPrecisionPolicy {
     std::optional<DType> param_dtype = {};   // gathered parameters, in which the model computes
     std::optional<DType> reduce_dtype = {};  // the reduction of gradients

@@ -66,7 +66,7 @@ struct AutocastKwargs {
     std::optional<bool> cache_enabled = {};
 };
 
-// A struct of options that Accelerate passes in kwargs_handlers.
+// An element of kwargs_handlers: one of the structs of options that Accelerate accepts there.
 class KwargsHandler {
   public:
     KwargsHandler(DistributedDataParallelKwargs handler);  // NOLINT: implicit, here and below

@@ -2,16 +2,19 @@
 // arguments of the command line override the defaults.
 //
 //     struct DataConfig {
-//         accel::Required<std::string> data_dir; std::int64_t batch_size = 32; void
-//         visit(accel::ConfigFields& v) {
+//         accel::Required<std::string> data_dir;
+//         std::int64_t batch_size = 32;
+//         void visit(accel::ConfigFields& v) {
 //             v("data_dir", data_dir), v("batch_size", batch_size);
 //         }
-//     }; struct Config {
-//         DataConfig data; void visit(accel::ConfigFields& v) { v("data", data); }
+//     };
+//     struct Config {
+//         DataConfig data;
+//         void visit(accel::ConfigFields& v) { v("data", data); }
 //     };
 //
-//     Config config; const Tree resolved = accel::load_config(config, "config.yaml",
-//     {"data.batch_size=64"});
+//     Config config;
+//     const Tree resolved = accel::load_config(config, "config.yaml", {"data.batch_size=64"});
 #pragma once
 
 #include <cassert>

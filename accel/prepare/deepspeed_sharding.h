@@ -1,4 +1,4 @@
-// Private to accel: the options of a sharded model that a DeepSpeed plugin describes.
+// Private to accel: computes the sharding options of a model from a DeepSpeed plugin.
 #pragma once
 
 #include <optional>

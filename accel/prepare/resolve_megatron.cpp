@@ -39,8 +39,8 @@ dist::MicroBatchAverage average_of(const std::string& name) {
         str(kPlugin, ": average must be one of rows, equal, tokens: ", in_quotes(name)));
 }
 
-// Returns the number of pieces of each stage if the last stage has `last` layers. The first and the
-// last stage have one piece more than layers.
+// Returns the number of pieces of each stage if the last stage has `last` layers. The first stage
+// also has the piece of the embeddings, and the last stage the piece of the head.
 std::vector<int> sizes_before_last(int layers, int ranks, int last) {
     const int others = ranks - 1;
     if (others == 0 || layers <= last || (layers - last) % others != 0)

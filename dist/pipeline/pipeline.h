@@ -1,9 +1,11 @@
 // Pipeline: trains a model whose layers are divided among the processes of a group.
 //
-//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8}); optim::AdamW
-//     optimizer(model.parameters()); Tensor loss = pipeline.step(batch, nn::label_loss);   //
-//     forward and backward of the batch pipeline.clip_grad_norm_(1.0); optimizer.step();
-//     // updates the stages of this rank optimizer.zero_grad();
+//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8});
+//     optim::AdamW optimizer(model.parameters());
+//     Tensor loss = pipeline.step(batch, nn::label_loss);   // forward and backward of the batch
+//     pipeline.clip_grad_norm_(1.0);
+//     optimizer.step();                                     // updates the stages of this rank
+//     optimizer.zero_grad();
 //
 // Each rank has one or more stages: consecutive pieces of the model (nn/pieces.h). A step divides
 // the batch into micro-batches. They pass through the stages one after another, so that all ranks

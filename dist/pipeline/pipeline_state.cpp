@@ -95,8 +95,7 @@ void Pipeline::load_state_dict(const nn::StateDict& state) {
         unexpected.erase(name);
         const auto value = given.find(name);
         if (value == given.end()) {
-            // A tied parameter may be missing under all but one of its names. Buffers can be
-            // optional.
+            // For a tied parameter, one of its names is sufficient. Buffers can be optional.
             if (parameters.contains(tensor.impl().get()) && !found.contains(tensor.impl().get()))
                 missing.insert(name);
         } else if (const Held* const held = impl_->plan->find(tensor);

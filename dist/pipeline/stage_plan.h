@@ -31,9 +31,10 @@ struct Held {
 // The stages of a model: stage s has the pieces [begin(s), begin(s + 1)) and is on rank s % ranks.
 class StagePlan {
   public:
-    // `sizes` has the number of pieces of each stage; if it is empty, the stages are balanced.
-    // Throws ValueError if the sizes do not add up to the number of pieces, if a stage has no
-    // parameter, or if no piece uses a parameter of the model.
+    // Divides the pieces into stages. `sizes` has the number of pieces of each stage; if it is
+    // empty, the costs of the stages are balanced. Throws ValueError if the sizes do not add up to
+    // the number of pieces, if a stage has no parameter, or if no piece uses a parameter of the
+    // model.
     StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
               const std::vector<int>& sizes);
 

@@ -16,7 +16,7 @@ namespace axle::dist {
 // Returns text such as "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
-// The activity of a process: the last collective that it has called, and a note on what it has done
+// The activity of a process: the last collective that it has called, and a note on its activity
 // since that call. An empty note means that the collective has ended.
 class Activity {
   public:

@@ -1,6 +1,7 @@
 // Private to dist: mutual authentication of two processes of one job.
 //
-//     client                                  server JoinStart    its nonce             ->
+//     client                                  server
+//     JoinStart    its nonce             ->
 //                                        <-   Challenge  its nonce
 //     JoinRequest  with the HMAC of both ->
 //                                        <-   JoinReply  with the HMAC of both, or JoinRefusal

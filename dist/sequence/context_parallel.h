@@ -1,8 +1,9 @@
 // Context parallel training: the processes of a group share the sequences of a batch.
 //
-//     auto policy = std::make_shared<dist::ContextParallel>(mesh.get_group("cp")); {
-//         dist::ContextParallelScope scope(policy, {ids, labels}, {1, 1}); model.loss(ids,
-//         labels).backward();    // ids and labels are this process's part
+//     auto policy = std::make_shared<dist::ContextParallel>(mesh.get_group("cp"));
+//     {
+//         dist::ContextParallelScope scope(policy, {ids, labels}, {1, 1});
+//         model.loss(ids, labels).backward();    // ids and labels are this process's part
 //     }
 //
 // Each process passes its tokens through the model, and attention exchanges keys and values

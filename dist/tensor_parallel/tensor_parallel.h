@@ -1,8 +1,8 @@
 // Tensor parallel training: the processes of a group divide the weights of each layer.
 //
 //     dist::tensor_parallelize(gpt, group);            // each rank keeps its slices of the weights
-//     optim::AdamW optimizer(gpt.parameters());        // also possible before gpt.loss(ids,
-//     labels).backward();                // all ranks pass the same ids and labels
+//     optim::AdamW optimizer(gpt.parameters());        // also possible before
+//     gpt.loss(ids, labels).backward();                // all ranks pass the same ids and labels
 //     optimizer.step();
 //
 // The design follows Shoeybi et al., "Megatron-LM" (arXiv:1909.08053). Sequence parallelism follows

@@ -1,7 +1,8 @@
 // Private to dist: mutual authentication on the data connections of two ranks, and on the
 // connections of launchers.
 //
-//     client                              server its rank and nonce              ->
+//     client                              server
+//     its rank and nonce              ->
 //                                     <-  its rank and nonce
 //     its rank and a proof            ->
 //                                     <-  its rank and a proof
