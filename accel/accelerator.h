@@ -328,8 +328,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // hyperparameters, unless it is null. If load_state() is called before or after this function,
     // the first log() continues the files of the earlier run (Tracker::resume). init_kwargs maps
     // the name of a tracker to its options, for example {{"jsonl", {{"purge_step", 40}}}}. Throws
-    // ValueError for unknown options and values that are not maps, and UsageError for a null
-    // tracker.
+    // ValueError for unknown options and values other than maps, and UsageError for a null tracker.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
     // Passes a map of values to each tracker. Before init_trackers(), values are dropped, and the

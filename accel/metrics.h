@@ -36,7 +36,7 @@ namespace axle::accel {
 // classes]. No rows are counted on a process whose data another process counts.
 class ValidRows {
   public:
-    ValidRows() = default;            // the selection described above
+    ValidRows() = default;            // the default selection
     ValidRows(std::int64_t leading);  // NOLINT: counts the first `leading` rows
     ValidRows(Tensor mask);           // NOLINT: bool [rows], true for counted rows
 
@@ -187,7 +187,7 @@ class ConfusionMatrix : public ClassCounts {
 
     // Returns a matrix [label, prediction] on the CPU. By default its elements are counts in i64. A
     // normalized matrix is f64: the elements of each row, of each column, or of the whole matrix
-    // add up to 1. Elements are 0 if their sum of counts is 0.
+    // add up to 1. If a sum of counts is 0, its elements are 0.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 

@@ -115,8 +115,8 @@ constexpr std::string_view kUsed[] = {"train_batch_size",
                                       "wall_clock_breakdown",
                                       "zero_allow_untested_optimizer",
                                       "zero_force_ds_cpu_optimizer"};
-// The options of zero_optimization that have an effect, or that only affect how communication and
-// memory are divided, not the results.
+// The options of zero_optimization that Axle uses, or that change only the division of
+// communication and memory, not results.
 constexpr std::string_view kUsedOfZero[] = {"stage",
                                             "offload_optimizer",
                                             "offload_param",
@@ -143,7 +143,8 @@ constexpr std::string_view kUsedOfZero[] = {"stage",
 constexpr std::string_view kUsedOfFp16[] = {"enabled", "loss_scale", "initial_scale_power",
                                             "loss_scale_window"};
 
-// Adds the names of a section's options, with the prefix, that are on and not in `used`.
+// Adds the names of those options of a section that are on and not in `used` to `names`, with the
+// prefix.
 void add_unused(const DeepSpeedConfig& config, const Tree& section, const std::string& prefix,
                 std::span<const std::string_view> used, std::string& names) {
     constexpr std::size_t kLongest = 1000;

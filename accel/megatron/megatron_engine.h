@@ -27,8 +27,8 @@ class SummaryWriter;
 
 struct TrainStepOutput {
     Tensor loss;  // the mean over micro-batches and replicas: f64, 0-d
-    // With MegatronLMPlugin::return_logits, the outputs for the rows of this process's batch,
-    // without micro-batches that have no label under the average "tokens". Undefined on processes
+    // The outputs for the rows of this process's batch, if MegatronLMPlugin::return_logits is set.
+    // With the average "tokens", micro-batches without labels are left out. Undefined on processes
     // without the last stage.
     Tensor logits;
 };

@@ -98,6 +98,7 @@ struct MegatronLMPlugin {
     std::optional<int> expert_tensor_parallel_size = {};
 
     // --- the schedule that prepare() creates for a MegatronLMDummyScheduler (megatron_schedule.h)
+
     // Whether the number of samples per update is computed from the smallest (true) or the largest
     // batch size of the loaders in the same call of prepare().
     bool is_train_batch_min = true;
@@ -127,7 +128,9 @@ struct MegatronLMPlugin {
     // Must be empty: a program resumes with load_state().
     std::vector<std::int64_t> consumed_samples = {};
 
-    // --- data Must be false: the program passes the loaders of its datasets to prepare().
+    // --- data
+
+    // Must be false: the program passes the loaders of its datasets to prepare().
     bool megatron_dataset_flag = false;
     // The maximum length of a sequence; train_step() checks it. If seq_length is not set, prepare()
     // sets it to encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama). If none of them is
@@ -138,18 +141,21 @@ struct MegatronLMPlugin {
     std::optional<bool> eod_mask_loss = {};
     std::optional<std::int64_t> eod_token = {};
 
-    // --- logging and evaluation of MegatronEngine The folder of an event file with the loss and
-    // the learning rate of each step. With set_all_logging_options, the file also has the batch
-    // size, the weight decay, the gradient norm, the number of processes, and the perplexity of
-    // evaluations.
+    // --- logging and evaluation of MegatronEngine
+
+    // The folder of an event file with the loss and the learning rate of each step. With
+    // set_all_logging_options, the file also has the batch size, the weight decay, the gradient
+    // norm, the number of processes, and the perplexity of evaluations.
     std::string tensorboard_dir = {};
     bool set_all_logging_options = false;
     // The number of batches of an evaluation, and the number of steps between evaluations.
     int eval_iters = 100, eval_interval = 1000;
     bool return_logits = false;  // whether steps return logits too
 
-    // --- functions of the program Creates the functions of a training step; its argument is
-    // custom_train_step_kwargs. Replaces custom_get_batch_function and custom_loss_function.
+    // --- functions of the program
+
+    // Creates the functions of a training step; its argument is custom_train_step_kwargs. Replaces
+    // custom_get_batch_function and custom_loss_function.
     std::function<std::unique_ptr<AbstractTrainStep>(const Tree& kwargs)> custom_train_step_class =
         {};
     Tree custom_train_step_kwargs = {};
@@ -169,6 +175,7 @@ struct MegatronLMPlugin {
     Tree other_megatron_args = {};
 
     // --- newer options
+
     // Whether the loss of a step is the mean over its labels (average "tokens") or of its
     // micro-batches ("equal").
     std::optional<bool> calculate_per_token_loss = {};
@@ -185,6 +192,7 @@ struct MegatronLMPlugin {
     std::optional<bool> no_load_optim = {}, no_save_optim = {};
 
     // --- extensions of Accelerate
+
     // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).
     // "interleaved" is the default with num_layers_per_virtual_pipeline_stage.
     std::string schedule = {};

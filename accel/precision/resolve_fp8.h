@@ -13,7 +13,7 @@ namespace axle::accel {
 struct Fp8Plan {
     Fp8Backend backend = Fp8Backend::AO;
     nn::Float8Options options;
-    // Selects the layers to convert. If null, selects all Linear layers, except the first and the
+    // Selects the layers to convert. If empty, selects all Linear layers, except the first and the
     // last one if `skips_ends` is true.
     std::function<bool(const nn::Linear&, const std::string& name)> filter;
     bool skips_ends = false;

@@ -35,7 +35,7 @@ concept PreparablePointer = !std::is_array_v<T> && requires(T& pointer) {
 template <class T>
 concept PreparableElement = Preparable<T> || PreparablePointer<T>;
 
-// The type of *begin of a range.
+// The type of a range's elements, as a reference or value.
 template <class T>
 using RangeElement = decltype(*std::begin(std::declval<T&>()));
 

@@ -30,7 +30,7 @@ bool can_be_uneven(const data::DataLoader& loader) {
     return loader.dataset() != nullptr || loader.reads_own_shards();
 }
 
-// Sets even_batches of all loaders that can be uneven and have no running loop.
+// Sets even_batches of all loaders that can have uneven batches and have no running loop.
 void set_even_batches(const Loaders& loaders, const Loaders& running, bool even_batches) {
     for (data::DataLoader* loader : loaders) {
         const std::optional<data::ShardOptions>& options = loader->shard_options();

@@ -1,5 +1,5 @@
-// Private to accel: creates the objects of placeholders before the objects of one prepare() call
-// are prepared.
+// Private to accel: creates the optimizers and schedules of placeholders, before the objects of one
+// prepare() call are prepared.
 #pragma once
 
 #include <vector>

@@ -63,8 +63,8 @@ void refuse(bool given, const char* option, const char* what, const char* fix = 
     if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, fix);
 }
 
-// Reads unset options that Accelerate has added recently from the environment, and sets `average`
-// to the value that calculate_per_token_loss implies.
+// Reads the unset options in the section "newer options" of MegatronLMPlugin from the environment.
+// Sets `average` to the value that calculate_per_token_loss implies.
 void resolve_newer_options(MegatronLMPlugin& plugin) {
     const auto read = [](auto& field, auto value) {
         if (!field && value) field = *value;

@@ -114,6 +114,7 @@ class ProcessGroup {
     void reduce(const Tensor& x, int root = 0, ReduceOp op = ReduceOp::sum);
 
     // --- collectives with separate results; P is size()
+
     // Returns a tensor [P, ...] with the tensors x of shape [...] of all ranks, in rank order.
     Tensor all_gather(const Tensor& x);
     // Writes the tensors x of all ranks, in rank order, to `out`. `out` must have the dtype and the
@@ -143,6 +144,7 @@ class ProcessGroup {
     Tensor scatter(const Tensor& x, int root = 0);
 
     // --- messages between two ranks
+
     // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
     // order. If the shapes or dtypes of the two tensors differ, recv() throws CommError, and the
     // group can no longer be used. Throws ValueError for this process's own rank, for a negative
@@ -163,6 +165,7 @@ class ProcessGroup {
     void set_missing_reason(const std::string& why);
 
     // --- collectives on Trees, which may differ between ranks; received tensors are on the CPU
+
     // Returns the objects of all ranks, indexed by rank.
     std::vector<Tree> all_gather_object(const Tree& object);
     // Returns the objects of all ranks on the root, and an empty list on the other ranks.
@@ -173,8 +176,10 @@ class ProcessGroup {
     // one object for each rank; the lists of the other ranks are ignored.
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
-    // group. Returns nullptr on ranks that are not members. All ranks must pass the same `ranks`
+    // --- subgroups
+
+    // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
+    // Returns nullptr on ranks that are not members. All ranks must pass the same `ranks`
     // (CommError). Throws ValueError if `ranks` is empty or has duplicates.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
     // Splits the group; all ranks must call this function. Ranks with the same color form a new

@@ -109,6 +109,7 @@ class Control {
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
     // --- agreement on collectives
+
     // Defines the members of a group. Every member must call this function before its first
     // announce_call() for the group.
     virtual void open_group(std::uint32_t group, const std::vector<int>& ranks) = 0;
@@ -131,6 +132,7 @@ class Control {
     virtual void note(std::string_view activity) = 0;
 
     // --- failures
+
     // Returns the text of the first failure that this process has received, or nullopt.
     virtual std::optional<std::string> failure() const = 0;
     // Reports a failure to all ranks. Unless the job has already failed, the calls of all ranks

@@ -50,6 +50,7 @@ class ControlChannel {
     const std::vector<ChildEnd>& child_ends() const { return connected_.ends; }
 
     // --- calls
+
     // Throws CommError if there is a failure.
     void check(const Lock& lock) const;
     // Waits until ready() returns true or a failure is recorded, and then returns true. Returns
@@ -75,6 +76,7 @@ class ControlChannel {
     void on_server_left(const Lock& lock);
 
     // --- for the background thread
+
     // Sends a heartbeat. Does nothing while another thread sends a message: the receiver counts any
     // message as a heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);

@@ -118,6 +118,7 @@ class Server {
     void wake_at(TimePoint time) { next_timer_ = std::min(next_timer_, time); }
 
     // --- server_members.cpp: received messages
+
     // Handle a received message. Return false if the connection was closed, or will be closed when
     // its output is sent.
     bool serve(Connection& connection, const Frame& frame);

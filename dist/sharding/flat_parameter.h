@@ -104,6 +104,7 @@ class FlatParameter final : public ShardProvider {
     void write_back(std::optional<int> root = {});
 
     // --- gradients
+
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
     // sends.
     void collect_gradient(std::size_t member);
