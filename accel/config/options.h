@@ -21,7 +21,7 @@
 
 namespace axle::accel {
 
-// How a short window is treated: the micro-batches at the end of a pass that are too few for an
+// The treatment of a short window: micro-batches at the end of a pass that are too few for an
 // update.
 enum class ShortWindow : std::uint8_t {
     as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps

@@ -90,8 +90,8 @@ struct ParallelismConfig {
     // Returns the dimensions that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
     // Return the names of dimensions that are larger than 1. dp_shard_cp are the dimensions that
-    // parameters are sharded over, and dp_cp those that losses are averaged over; both are
-    // flattened under these names.
+    // parameters are sharded over, and dp_cp the dimensions that losses are averaged over. The mesh
+    // has both as flattened dimensions.
     std::vector<std::string> dp_dim_names() const;
     std::vector<std::string> non_dp_dim_names() const;
     std::vector<std::string> dp_shard_cp_dim_names() const;

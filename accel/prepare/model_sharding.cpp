@@ -17,7 +17,8 @@ namespace {
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // The groups of processes of a sharded model. Parameters are sharded over `shards`. The processes
-// of `replicas` have equal shards. Those of `secondary` together keep a copy of the parameters.
+// of `replicas` have equal shards. The processes of `secondary` together keep a copy of the
+// parameters.
 struct Groups {
     Group shards, replicas = nullptr, secondary = nullptr;
 };

@@ -36,7 +36,7 @@ struct LoadCheckpointOptions {
     bool offload_buffers = false;                        // not implemented
     std::vector<std::string> keep_in_fp32_modules = {};  // not implemented
     bool offload_8bit_bnb = false;                       // not implemented
-    // Whether names that only the checkpoint or only the model has are errors.
+    // Whether missing and unexpected names throw FileError.
     bool strict = false;
     bool full_state_dict = true;        // false is not implemented
     bool broadcast_from_rank0 = false;  // not implemented

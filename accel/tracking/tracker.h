@@ -81,7 +81,7 @@ struct TrackerRun {
     std::string folder() const;
 };
 
-// A kind of tracker that log_with can name. `create` reads the options and may throw;
+// A class of trackers that log_with selects by name. `create` reads the options and may throw;
 // Tracker::start() opens the files.
 struct TrackerClass {
     std::string name;

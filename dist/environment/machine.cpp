@@ -52,7 +52,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// Groups CPUs by their list of siblings, which is the same for all threads of a core.
+// Returns the CPUs of each physical core. All CPUs of a core have the same list of siblings.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;

@@ -22,7 +22,7 @@ class DeviceMesh {
         int size = 1;
     };
 
-    // Creates a mesh. Ranks are in row-major order: neighbours along the last dimension have
+    // Creates a mesh. Ranks are in row-major order: neighbors along the last dimension have
     // consecutive ranks. All ranks of the group must pass the same dimensions. Throws CommError on
     // a rank whose dimensions differ from the dimensions of rank 0. Throws ValueError if a size is
     // less than 1, if the product of the sizes differs from the size of the group, or if a name is

@@ -168,8 +168,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host, reduce() calls all_reduce: a reduction to the root alone would not reduce the data
-// that the root receives.
+// On the host, reduce() calls all_reduce, because a reduction to the root alone would send the same
+// amount of data to the root.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

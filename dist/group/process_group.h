@@ -51,8 +51,8 @@ struct ProcessGroupOptions {
     //   TCP.
     // - "mpi" sends everything over MPI (docs/clusters.md).
     // - "gloo", PyTorch's backend for CPU tensors, means "tcp".
-    // - With "nccl", a process uses the GPU whose index is its local rank modulo the number of
-    //   GPUs.
+    // - "nccl" requires NCCL. A process uses the GPU whose index is its local rank modulo the
+    //   number of GPUs.
     //
     // create() throws CommError if "nccl" or "mpi" is requested and can't be used. It throws
     // ValueError for other names, and for "nccl" if this build has no NCCL support.
@@ -156,7 +156,7 @@ class ProcessGroup {
 
     void barrier();
 
-    // Sets the reason that is sent when this rank leaves the job to ranks that wait for it. ""
+    // Sets the reason that ranks receive if they wait for this rank when it leaves the job. ""
     // removes the reason.
     void set_leave_reason(const std::string& why);
     // Sets the reason why this rank makes no more calls although it has not left the job. If it

@@ -18,7 +18,8 @@
 namespace axle::dist {
 namespace {
 
-// The message before a tensor's elements. The receiver checks its dtype and shape.
+// The description of a tensor, sent before the elements of the tensor. The receiver compares it
+// with its own tensor.
 struct Header {
     std::int64_t dtype = 0, ndim = 0;
     std::array<std::int64_t, kMaxDims> shape = {};

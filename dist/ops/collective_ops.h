@@ -8,8 +8,9 @@
 // belong to the rank's own value.
 //
 // All ranks must call the same ops in the same order, with tensors of equal shapes and dtypes
-// (CommError, see ProcessGroup), and also run the backward pass together. Their rules use the same
-// ops, so that results can be differentiated again. In a group of one process, all ops return x.
+// (CommError, see ProcessGroup), and also run the backward pass together. The gradient rules use
+// the same ops, so that results can be differentiated again. In a group of one process, all ops
+// return x.
 #pragma once
 
 #include <cstdint>

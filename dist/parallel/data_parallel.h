@@ -55,8 +55,9 @@ class CommHook {
     // Returns the state that this rank keeps between reductions of the buckets of one model, for
     // checkpoints. A hook without state returns an empty map, as this default does.
     virtual Tree state_dict(const std::vector<GradientBucket>&) const { return Tree::map(); }
-    // Where a state comes from: it was saved by the rank that loads it, by rank 0 of a job with
-    // another number of ranks, or for buckets with other parameters.
+    // The origin of a state. own: the rank that loads the state has saved it. other_rank: rank 0 of
+    // a job with another number of ranks has saved it. other_buckets: it was saved for buckets with
+    // other parameters.
     enum class Source : std::uint8_t { own, other_rank, other_buckets };
     // Loads a state; an empty map resets the hook. Returns false if a part of the state was reset
     // instead of loaded, because it belongs to another rank, to other buckets or to other options.

@@ -32,7 +32,7 @@ struct TensorParallelRule {
     // The name of a module, or "regex:" and an ECMAScript regular expression. In a name, * stands
     // for one or more characters other than a dot, as in "model.layers.*.mlp.up_proj".
     std::string modules;
-    // How the modules are divided:
+    // The style, which specifies how the modules are divided:
     // - "colwise": a Linear computes a part of its output features, from the whole input;
     // - "rowwise": a Linear computes from a part of its input features; the results are added;
     // - "colwise_rep": as colwise, but the result is gathered. Also for the product with the
