@@ -9,8 +9,8 @@
 namespace axle::dist {
 
 // Converts all nn::BatchNorm layers in the module and returns their number. In training mode,
-// converted layers normalize with the mean and variance over the batches of all ranks, and update
-// their running statistics with them. Batch sizes may differ between ranks. In training mode, a
+// converted layers normalize with the mean and variance over the batches of all ranks. These values
+// also update the running statistics. Batch sizes may differ between ranks. In training mode, a
 // converted layer throws ShapeError if all ranks together have at most one value per channel.
 // Gradients cannot be differentiated again.
 //

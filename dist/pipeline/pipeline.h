@@ -85,9 +85,9 @@ struct PipelineCounters {
 // computes the loss. Most models then do not store all logits.
 using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batch)>;
 
-// Trains the stages of this rank. All ranks must construct it with the same model and options, and
-// must call the same functions together. The model must outlive the object and must not be moved.
-// Not thread-safe.
+// Trains the stages of this rank. All ranks must construct the Pipeline with the same model and
+// options, and must call the same functions together. The model must outlive the object and must
+// not be moved. Not thread-safe.
 //
 // An error that one rank finds before the first action is thrown on all ranks of the pipeline.
 // After a later error, the other ranks wait until the failed rank leaves the job, at most for the

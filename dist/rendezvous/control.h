@@ -138,7 +138,8 @@ class Control {
     // Reports a failure to all ranks. Unless the job has already failed, the calls of all ranks
     // throw CommError with `text`.
     virtual void report(const std::string& text) = 0;
-    // Sets the reason that ranks which wait for this rank report after it has left.
+    // Sets the reason why this rank leaves the job. Ranks that wait for this rank report the
+    // reason.
     virtual void set_leave_reason(const std::string&) {}
     // Sets the reason why this rank makes no more calls. If it makes no call within two seconds,
     // ranks that wait for it throw CommError with the reason. "" removes the reason.

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 // The maximum time to wait for the launcher's report that rank 0 has ended.
 constexpr milliseconds kCauseOfDeath{300};
-// The time after a call has read the socket in which the background thread does not read it.
+// The time for which the background thread does not read the socket after a call has read it.
 constexpr milliseconds kReadPause{50};
 
 std::string text_of_thread_failure(int rank, const std::string& why) {

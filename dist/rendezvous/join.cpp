@@ -250,7 +250,7 @@ class Joiner {
         throw CommError(failure.text);
     }
 
-    // Sends the exits of processes that the launcher has reported to the server.
+    // Forwards the launcher's reports of process exits to the server.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];

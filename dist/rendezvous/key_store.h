@@ -30,7 +30,7 @@ class KeyStore {
     // Returns the value of a key, or nullptr if the key is not set.
     const std::string* find(const std::string& key) const;
 
-    // Adds a waiting request. Throws CommError if there are too many.
+    // Adds a waiting request. Throws CommError if too many requests wait.
     void wait(const std::string& key, const Waiter& waiter);
     // cancel() removes a waiting request, and leave() all waiting requests of a rank.
     void cancel(const Waiter& waiter);

@@ -136,7 +136,7 @@ void unshard(nn::Module& model) {
 struct FullParameters::Impl {
     std::vector<FlatParameter*> buffers;
     FullParametersOptions options;
-    int exceptions = std::uncaught_exceptions();  // std::uncaught_exceptions() at construction
+    int exceptions = std::uncaught_exceptions();  // the number when the scope begins
 };
 
 FullParameters::FullParameters(nn::Module& module, FullParametersOptions options)

@@ -203,8 +203,8 @@ void ShardedPass::free_leftovers() {
 }
 
 void ShardedPass::enter(std::size_t unit) {
-    // During backward, a forward is repeated for activation checkpointing. It gathers nothing in
-    // advance and frees nothing.
+    // A forward that runs during backward, for activation checkpointing, gathers nothing in advance
+    // and frees nothing.
     if (autograd::backward_depth() > 0) return;
     if (depth_ > 0) cancel();  // the last backward threw an exception
     if (unit == 0 && units_[0].active == 0) forward_.finish();

@@ -90,9 +90,9 @@ struct ShardingOptions {
     std::string part_folder = {};
     // A function that initializes the parameters and buffers of a module that was constructed
     // without memory (nn/init.h). It is called on every rank, once for each module that directly
-    // has a parameter on the meta device, while the parameters of the module's unit have all of
-    // their elements. If empty, such parameters start with zeros. With sync_module_states they get
-    // the values of rank 0, whose model may have been constructed with memory.
+    // has a parameter on the meta device. During the call, the parameters of the module's unit have
+    // all of their elements. If empty, such parameters start with zeros. With sync_module_states
+    // they get the values of rank 0, whose model may have been constructed with memory.
     std::function<void(nn::Module&)> param_init_fn = {};
     // The group of the processes that store the same part of the parameters. Gradients are first
     // reduced in the sharding group, and then averaged over this group (HYBRID_SHARD). If nullptr,

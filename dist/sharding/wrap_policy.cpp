@@ -25,7 +25,7 @@ std::string_view name_in_axle(std::string_view type) {
     return type;
 }
 
-// Returns whether `name` is the type's full name, or its end after some namespaces.
+// Returns whether `name` is the type's full name, with or without its first namespaces.
 bool is_type(const std::string& full, std::string_view name) {
     if (!full.ends_with(name)) return false;
     const std::size_t before = full.size() - name.size();

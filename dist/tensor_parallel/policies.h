@@ -76,9 +76,8 @@ class RowPolicy : public nn::LinearPolicy {
     Division division_;
 };
 
-// An Embedding with a part of the rows of a table. The table has `vocabulary` rows, and a rank n of
-// them: rank r has the rows [r * n, (r + 1) * n). An id of another rank's row gives zeros, and the
-// results of all ranks are added.
+// An Embedding with n rows of a table of `vocabulary` rows: rank r has the rows [r * n, (r + 1) *
+// n). An id of another rank's row gives zeros, and the results of all ranks are added.
 class VocabularyEmbedding : public nn::EmbeddingPolicy {
   public:
     VocabularyEmbedding(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)

@@ -154,7 +154,7 @@ std::vector<Address> address_of_chosen_interface() {
         throw SocketError(str("can't list the network interfaces to find ", variable), errno);
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
     std::vector<Address> found;
-    std::string names;  // of all interfaces, each followed by a comma
+    std::string names;  // the names of all interfaces, each followed by a comma
     for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
         const int family = a->ifa_addr == nullptr ? AF_UNSPEC : a->ifa_addr->sa_family;
         if (family != AF_INET && family != AF_INET6) continue;

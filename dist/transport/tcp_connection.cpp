@@ -80,7 +80,7 @@ std::unique_ptr<TcpMessage> TcpConnection::receive(void* data, std::uint64_t byt
         message->state_ = TcpMessage::State::failed;
         throw_failure();
     } else {
-        // The request is not sent yet: the next frame of this connection, or wait(), sends it too.
+        // The request is sent with the next frame of this connection, or by wait().
         posted_.push_back(message.get());
         if (bytes > kMaxEager) {
             message->is_requested_ = true;
@@ -204,7 +204,7 @@ bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) 
 
 void TcpConnection::fail(const std::string& reason) noexcept {
     Lock lock(mutex_);
-    // After an abort, even messages that have arrived completely cannot be received.
+    // After fail(), even messages that have arrived completely cannot be received.
     for (Arrived& arrived : arrived_) arrived.is_complete = false;
     fail_locked(reason);
     unlock(lock);

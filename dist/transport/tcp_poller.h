@@ -25,7 +25,7 @@ class TcpPoller {
     void disarm_read(TcpConnection& connection);
     void arm_write(TcpConnection& connection);
 
-    // Tells the thread to end. Does not wait.
+    // Stops the thread. Does not wait for its end.
     void stop() noexcept { signal_event(stop_event_); }
     // Ends the thread and waits for its end.
     void join() noexcept;

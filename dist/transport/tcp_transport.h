@@ -1,4 +1,4 @@
-// Private to dist: a transport for data in host memory that uses TCP.
+// Private to dist: a transport over TCP for data in host memory.
 #pragma once
 
 #include <chrono>
