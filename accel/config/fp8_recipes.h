@@ -47,20 +47,21 @@ struct AORecipeKwargs {
 };
 
 // The recipe for delayed scaling: scales are computed from the largest absolute values of earlier
-// steps. These values are a buffer of the layer and are saved with the model. The comments below
-// begin with the default value of each field.
+// steps. These values are a buffer of the layer and are saved with the model.
 struct TERecipeKwargs {
-    std::optional<bool> use_autocast_during_eval = {};  // false
-    std::optional<int> margin = {};                     // 0: the scale is divided by 2^margin
-    std::optional<int> interval = {};                   // 1: steps between updates of the scale
-    // "HYBRID" (e4m3 in forward, e5m2 for gradients); "E4M3" or "E5M2" for all values
+    // The default of each field is in parentheses.
+    std::optional<bool> use_autocast_during_eval = {};  // whether evaluation uses fp8 (false)
+    std::optional<int> margin = {};                     // the scale is divided by 2^margin (0)
+    std::optional<int> interval = {};                   // steps between updates of the scale (1)
+    // The formats: "HYBRID" (default; e4m3 in forward, e5m2 for gradients), or "E4M3" or "E5M2" for
+    // all values.
     std::string fp8_format = {};
-    std::optional<int> amax_history_len = {};  // 1024: the number of steps
-    std::string amax_compute_algo = {};        // "most_recent", or "max"
-    // Default {false, false, false}: whether fprop, dgrad and wgrad run in higher precision.
+    std::optional<int> amax_history_len = {};  // number of steps whose maxima are stored (1024)
+    std::string amax_compute_algo = {};        // "most_recent" (default) or "max"
+    // Whether fprop, dgrad and wgrad run in higher precision (default: none of them).
     std::optional<std::array<bool, 3>> override_linear_precision = {};
-    // False. If true, NotImplementedError is thrown, or ValueError if amax_history_len or
-    // amax_compute_algo is set.
+    // Whether MXFP8 block scaling is used (default: false). Not implemented: true throws
+    // NotImplementedError, or ValueError if amax_history_len or amax_compute_algo is set.
     std::optional<bool> use_mxfp8_block_scaling = {};
     bool emulate = false;  // the same as in AORecipeKwargs
 };

@@ -53,21 +53,22 @@ struct FullyShardedDataParallelPlugin {
     // unless it is tied. If auto_wrap_policy selects units, the last norm after them and an untied
     // Linear output head form another unit. This unit stays gathered between forward and backward.
     std::optional<int> fsdp_version = {};
-    // Version 1 only, deprecated: use reshard_after_forward. Accepts the names of
-    // reshard_after_forward (FSDP_SHARDING_STRATEGY). The Accelerator throws ValueError if
-    // reshard_after_forward is set to another strategy.
+    // The strategy for version 1 only. Deprecated: use reshard_after_forward, which has the same
+    // names (FSDP_SHARDING_STRATEGY). The Accelerator throws ValueError if reshard_after_forward is
+    // set to another strategy.
     std::string sharding_strategy = {};
-    // Version 2: whether the gathered parameters of a unit are freed after its forward pass (true
-    // by default). Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP", "NO_SHARD",
-    // "HYBRID_SHARD" or "HYBRID_SHARD_ZERO2", or its number from "1" to "5". NO_SHARD is data
-    // parallel training, the same as without a plugin. The HYBRID_ strategies shard within a
-    // machine. (FSDP_RESHARD_AFTER_FORWARD)
+    // The sharding strategy. Version 2: whether the gathered parameters of a unit are freed after
+    // its forward pass (true by default). Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP",
+    // "NO_SHARD", "HYBRID_SHARD" or "HYBRID_SHARD_ZERO2", or its number from "1" to "5". NO_SHARD
+    // is data parallel training, the same as without a plugin. The HYBRID_ strategies shard within
+    // a machine. (FSDP_RESHARD_AFTER_FORWARD)
     std::variant<std::monostate, bool, std::string> reshard_after_forward = {};
-    // Version 1 only: "BACKWARD_PRE", "BACKWARD_POST", or "NO_PREFETCH" (the default). Version 2
-    // always prefetches as BACKWARD_PRE does. (FSDP_BACKWARD_PREFETCH)
+    // The prefetching in backward, for version 1 only: "BACKWARD_PRE", "BACKWARD_POST", or
+    // "NO_PREFETCH" (the default). Version 2 always prefetches as BACKWARD_PRE does.
+    // (FSDP_BACKWARD_PREFETCH)
     std::string backward_prefetch = {};
-    // Version 1 only: whether a unit begins to gather the next unit in the forward pass (false by
-    // default). Version 2 always does this, and throws ValueError if the option is set.
+    // Whether a unit begins to gather the next unit in the forward pass, for version 1 only (false
+    // by default). Version 2 always does this, and throws ValueError if the option is set.
     // (FSDP_FORWARD_PREFETCH)
     std::optional<bool> forward_prefetch = {};
     // The dtypes of mixed precision: a policy, a name ("bf16", "fp16", "fp32", or "fp8", which
@@ -99,13 +100,14 @@ struct FullyShardedDataParallelPlugin {
     std::optional<dist::FullStateOptions> state_dict_config = {};
     std::optional<dist::FullStateOptions> optim_state_dict_config = {};
     bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)
-    // No effect: parameters always keep their names and shapes. (FSDP_USE_ORIG_PARAMS)
+    // An option without effect, because parameters always keep their names and shapes.
+    // (FSDP_USE_ORIG_PARAMS)
     std::optional<bool> use_orig_params = {};
     // Initializes modules that were constructed without memory (dist::ShardingOptions).
     std::function<void(nn::Module&)> param_init_fn = {};
-    // Version 1 only: whether all processes start with the values of rank 0. If false, the default,
-    // the values must be equal on all processes. Version 2 always uses the values of rank 0.
-    // (FSDP_SYNC_MODULE_STATES)
+    // Whether all processes start with the values of rank 0, for version 1 only. If false, the
+    // default, the values must be equal on all processes. Version 2 always uses the values of rank
+    // 0. (FSDP_SYNC_MODULE_STATES)
     std::optional<bool> sync_module_states = {};
     // Whether only rank 0 has the values of the model (false by default). True implies
     // sync_module_states. (FSDP_CPU_RAM_EFFICIENT_LOADING)
@@ -113,8 +115,8 @@ struct FullyShardedDataParallelPlugin {
     // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
     // FSDP_ACTIVATION_CHECKPOINTING).
     std::optional<bool> activation_checkpointing = {};
-    // Version 2 only: whether the inputs of units are kept in host memory until they are
-    // recomputed. Needs activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
+    // Whether the inputs of units are kept in host memory until they are recomputed, for version 2
+    // only. Needs activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
     std::optional<bool> activation_checkpointing_offload = {};
 
     // Changes the type of checkpoints, for example before the last checkpoint of a run. An empty

@@ -32,9 +32,9 @@ enum class ShortWindow : std::uint8_t {
 
 struct GradientAccumulationPlugin {
     std::optional<int> num_steps = {};  // micro-batches per update; 1 by default
-    // If true, schedules count micro-batches: each update advances them by its number of
-    // micro-batches (times the steps of SchedulerSteps). The length of a schedule must then be the
-    // number of micro-batches. If false, the default, schedules count updates.
+    // Whether schedules count micro-batches instead of updates (default: false). Each update then
+    // advances them by its number of micro-batches (times the steps of SchedulerSteps). The length
+    // of a schedule must then be the number of micro-batches.
     std::optional<bool> adjust_scheduler = {};
     // Whether the last batch of a pass completes an update and resets the counter of micro-batches,
     // unless short_window is carry_over or drop.
@@ -113,8 +113,8 @@ struct AcceleratorOptions {
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
-    // If false, each scheduler.step() advances the schedule by one step, independent of the
-    // optimizer.
+    // Whether prepared schedules advance with updates of the optimizer. If false, each
+    // scheduler.step() advances the schedule by one step, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
     // The kwargs_handlers of Accelerate, at most one of each type (else ValueError). Each handler
     // sets one of the fields below, which must not be set too (else UsageError).

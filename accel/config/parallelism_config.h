@@ -36,8 +36,9 @@ struct DeepSpeedSequenceParallelConfig {
     // The length of every sequence. Required if sp_seq_length_is_variable is false.
     std::optional<std::int64_t> sp_seq_length = {};
     std::optional<bool> sp_seq_length_is_variable = {};  // true by default
-    // "sdpa", "flash_attention_2", "flash_attention_3" or the name of a kernel of the Hub
-    // ("OWNER/NAME"), or empty. Axle has one implementation, so the option has no effect.
+    // The implementation of attention: "sdpa", "flash_attention_2", "flash_attention_3", the name
+    // of a kernel of the Hugging Face Hub ("OWNER/NAME"), or empty. Has no effect, because Axle has
+    // one implementation.
     std::string sp_attn_implementation = {};
 };
 
@@ -64,7 +65,8 @@ struct ParallelismConfig {
     int ep_size = 1;
     std::string cp_backend = "torch";      // must be "torch"
     std::string sp_backend = "deepspeed";  // must be "deepspeed"
-    // Handlers of dimensions of size 1 are checked, but have no effect; a warning is logged.
+    // The handlers of tp, cp and sp. A handler of a dimension of size 1 is checked, but has no
+    // effect; a warning is logged.
     std::optional<TorchTensorParallelConfig> tp_handler = {};
     std::optional<TorchContextParallelConfig> cp_handler = {};
     std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};

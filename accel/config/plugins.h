@@ -32,7 +32,8 @@ struct TorchDynamoPlugin {
     std::optional<bool> fullgraph = {};  // defaults to ACCELERATE_DYNAMO_USE_FULLGRAPH, else false
     std::optional<bool> dynamic = {};    // defaults to ACCELERATE_DYNAMO_USE_DYNAMIC
     bool disable = false;
-    // Defaults to ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION, else false.
+    // Whether blocks are compiled separately. Defaults to
+    // ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION, else false.
     std::optional<bool> use_regional_compilation = {};
 
     bool compiles() const { return !disable && !backend.empty() && backend != "no"; }

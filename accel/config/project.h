@@ -13,7 +13,7 @@ namespace axle::accel {
 struct ProjectConfiguration {
     std::string project_dir = {};
     std::string logging_dir = {};  // the folder of trackers; defaults to project_dir
-    // If true, save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
+    // Whether save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
     // without a folder loads the newest of these checkpoints.
     bool automatic_checkpoint_naming = false;
     // The number of checkpoints of this run that are kept, at least 1. Older checkpoints are
@@ -25,8 +25,8 @@ struct ProjectConfiguration {
     std::optional<int> best_limit = {};
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
     std::int64_t iteration = 0;      // the number of the next checkpoint
-    // If true, the main process of each machine writes to its own project_dir. If false, only rank
-    // 0 writes.
+    // Whether the main process of each machine writes to its own project_dir. If false, only rank 0
+    // writes.
     bool save_on_each_node = false;
     // The settings that define the run, as names and values, for example {"seed", "1"} and
     // {"model", "gpt2"}. They are saved in each checkpoint, and LoadStateOptions::check_identity

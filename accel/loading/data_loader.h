@@ -23,7 +23,7 @@
 namespace axle::accel {
 
 struct DataLoaderConfiguration {
-    // If true, a loader's batch is split between the processes, and each process gets a part. If
+    // Whether a loader's batch is split between the processes, and each process gets a part. If
     // false, each process gets batches of the loader's batch size.
     bool split_batches = false;
     // Whether the main process reads all batches and distributes them. The default is true for
@@ -39,7 +39,7 @@ struct DataLoaderConfiguration {
     // Whether copies of pinned batches to a GPU are asynchronous: the loop continues while they
     // run. Copies of batches that are not pinned finish before the loop continues.
     bool non_blocking = false;
-    // Has no effect: every loader saves its position.
+    // An option of Accelerate without effect: every loader saves its position.
     bool use_stateful_dataloader = false;
 };
 

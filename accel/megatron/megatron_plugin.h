@@ -93,7 +93,8 @@ struct MegatronLMPlugin {
     // mixture, is only checked.
     std::optional<int> expert_model_parallel_size = {};
     std::optional<int> num_experts = {};
-    // Must be 1: use cp_size of ParallelismConfig. (Accelerate's default is 2.)
+    // Context and expert tensor parallel sizes. Must be 1: use cp_size of ParallelismConfig.
+    // (Accelerate's default for context_parallel_size is 2.)
     std::optional<int> context_parallel_size = {};
     std::optional<int> expert_tensor_parallel_size = {};
 
@@ -105,7 +106,8 @@ struct MegatronLMPlugin {
     // The length of the run in updates, or instead in samples. The default of train_iters is
     // total_num_steps of the placeholder divided by the number of replicas.
     std::optional<std::int64_t> train_iters = {}, train_samples = {};
-    // "constant", "linear", "cosine", "inverse-square-root" or "WSD" (optim::LrDecay).
+    // The style of the learning rate decay: "constant", "linear", "cosine", "inverse-square-root"
+    // or "WSD" (optim::LrDecay).
     std::string lr_decay_style = "linear";
     // The ends of the decay and of the warmup, in the unit of the length of the run. By default,
     // the decay ends with the run. The warmup is a fraction of the decay or one of these numbers.
@@ -114,9 +116,9 @@ struct MegatronLMPlugin {
     std::optional<std::int64_t> lr_warmup_iters = {}, lr_warmup_samples = {};
     std::optional<double> lr_warmup_fraction = {};
     double min_lr = 0;
-    // "constant", "linear" or "cosine" (optim::WeightDecayIncrease). start_weight_decay and
-    // end_weight_decay are the weight decays at the ends of the run; by default, both are the
-    // weight decay of the optimizer.
+    // The style of the weight decay schedule: "constant", "linear" or "cosine"
+    // (optim::WeightDecayIncrease). start_weight_decay and end_weight_decay are the weight decays
+    // at the ends of the run; by default, both are the weight decay of the optimizer.
     std::string weight_decay_incr_style = "constant";
     std::optional<double> start_weight_decay = {}, end_weight_decay = {};
     // Predicates on parameters: whether a parameter has no weight decay (default: biases and
@@ -125,12 +127,14 @@ struct MegatronLMPlugin {
     std::function<bool(const std::string& name, const Tensor& parameter)> no_wd_decay_cond = {};
     std::function<bool(const std::string& name, const Tensor& parameter)> scale_lr_cond = {};
     double lr_mult = 1;
-    // Must be empty: a program resumes with load_state().
+    // The number of samples that earlier runs consumed. Must be empty, because a program resumes
+    // with load_state().
     std::vector<std::int64_t> consumed_samples = {};
 
     // --- data
 
-    // Must be false: the program passes the loaders of its datasets to prepare().
+    // Whether Megatron-LM's datasets are used. Must be false: the program passes the loaders of its
+    // datasets to prepare().
     bool megatron_dataset_flag = false;
     // The maximum length of a sequence; train_step() checks it. If seq_length is not set, prepare()
     // sets it to encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama). If none of them is
@@ -183,18 +187,19 @@ struct MegatronLMPlugin {
     // checked.
     std::optional<double> attention_dropout = {}, hidden_dropout = {};
     std::optional<bool> use_rotary_position_embeddings = {};
-    // Must be true: Axle chooses the attention kernel, and the softmax of attention is computed in
-    // f32.
+    // Options of attention. Must be true, because Axle chooses the attention kernel, and computes
+    // the softmax of attention in f32.
     std::optional<bool> attention_backend = {}, attention_softmax_in_fp32 = {};
-    // Must be false: not implemented.
+    // Options that are not implemented. Must be false.
     std::optional<bool> use_custom_fsdp = {}, optimizer_cpu_offload = {};
     std::optional<bool> overlap_cpu_optimizer_d2h_h2d = {}, use_precision_aware_optimizer = {};
     std::optional<bool> no_load_optim = {}, no_save_optim = {};
 
     // --- extensions of Accelerate
 
-    // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).
-    // "interleaved" is the default with num_layers_per_virtual_pipeline_stage.
+    // The schedule of the pipeline: "gpipe", "1f1b" (default), "interleaved" or "zero_bubble"
+    // (dist/pipeline/schedule.h). "interleaved" is the default with
+    // num_layers_per_virtual_pipeline_stage.
     std::string schedule = {};
     // The average of the losses of micro-batches: "rows" (default), "equal" or "tokens"
     // (MicroBatchAverage).

@@ -32,7 +32,7 @@ struct DummyOptim {
 
     std::vector<Group> groups;
     double lr, weight_decay;  // replace "auto" in the configuration
-    // If set, this function creates the optimizer when there is no configuration, or when the
+    // An optional function that creates the optimizer when there is no configuration, or when the
     // configuration has no section "optimizer".
     std::function<std::unique_ptr<optim::Optimizer>()> optimizer_callable = {};
     std::unique_ptr<optim::Optimizer> created = {};  // set by prepare()
@@ -55,7 +55,7 @@ struct DummyScheduler {
     // Replaces "auto" in the configuration.
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1 for DeepSpeed
-    // If set, this function creates the schedule when there is no configuration, or when the
+    // An optional function that creates the schedule when there is no configuration, or when the
     // configuration has no section "scheduler". This schedule advances like any other prepared
     // schedule.
     std::function<std::unique_ptr<optim::Scheduler>(optim::Optimizer&)> lr_scheduler_callable = {};

@@ -38,11 +38,11 @@ const char* name_of(DistributedType type);
 enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed, megatron_lm };
 
 struct PartialStateOptions {
-    // If true, the device is the CPU. If false, the device is the first of these that applies:
+    // Whether the device is the CPU. If false, the device is the first of these that applies:
     // ACCELERATE_TORCH_DEVICE, the CPU if ACCELERATE_USE_CPU is true, this process's GPU, the CPU.
     bool cpu = false;
-    // Options of the process group (InitProcessGroupKwargs), if the program does not have a group
-    // yet.
+    // Options for creating the process group of the program (InitProcessGroupKwargs). Ignored if
+    // the group exists.
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     // The group to use instead of the group of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};

@@ -17,7 +17,7 @@ namespace axle::accel {
 struct SaveModelOptions {
     nn::ShardSize max_shard_size = "10GB";
     bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
-    // If true, the main process of each machine writes, not only rank 0.
+    // Whether the main process of each machine writes, not only rank 0.
     bool save_on_each_node = false;
 };
 

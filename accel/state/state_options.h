@@ -29,13 +29,13 @@ struct SaveStateOptions {
     // Whether the checkpoint survives a power failure (`full`), or only the end of the process
     // (`none`). `none` saves the time of syncing each file to disk.
     Durability durability = Durability::full;
-    // If true, save_state() copies the state to host memory and returns. Background threads of the
-    // processes that write files complete the checkpoint, while the program may change all objects.
-    // wait_for_saves() and the next save_state() or load_state() wait for the threads and throw
-    // their errors. Not implemented with save_on_each_node (NotImplementedError).
+    // Whether save_state() returns after copying the state to host memory. Background threads of
+    // the processes that write files then complete the checkpoint, while the program may change all
+    // objects. wait_for_saves() and the next save_state() or load_state() wait for the threads and
+    // throw their errors. Not implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
-    // Defaults to the type of the FSDP plugin. `sharded` is not implemented with save_on_each_node
-    // (NotImplementedError).
+    // The type of checkpoints of sharded models; defaults to the type of the FSDP plugin. `sharded`
+    // is not implemented with save_on_each_node (NotImplementedError).
     std::optional<StateDictType> state_dict_type = {};
 };
 

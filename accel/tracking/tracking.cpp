@@ -108,7 +108,7 @@ void register_tracker_class(TrackerClass tracker_class) {
 // finish(), after a failed start() or resume(), and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:
-    // If `tracker` is nullptr, all methods do nothing.
+    // Creates a guard of `tracker`. If `tracker` is nullptr, all methods do nothing.
     Guard(std::shared_ptr<Tracker> tracker, Tracking& tracking, bool main_process)
         : tracker_(std::move(tracker)), tracking_(tracking) {
         if (tracker_ == nullptr) return;

@@ -161,9 +161,9 @@ void JobLaunch::collect_ended() {
     record_failures(failed);
 }
 
-// Returns whether a process that has ended has failed. The exit code kExitAfterCheckpoint is not a
-// failure. If the process was asked to stop, it has not failed if the signal ended it, or if its
-// exit code is 128 + the signal. The same is true if SIGKILL after a second SIGINT ended it.
+// Returns whether an ended process has failed. The exit code kExitAfterCheckpoint is not a failure.
+// A process that was asked to stop has not failed if its exit code is 128 + the signal, or if the
+// signal ended it. It has also not failed if SIGKILL after a second SIGINT ended it.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;

@@ -105,7 +105,7 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     return plan;
 }
 
-// If execute() has written an errno, logs that the program could not be started, and the reason.
+// Logs that the program could not be started, and the reason, if execute() has written an errno.
 void explain(const JobLaunchResult& result, const std::string& program) {
     int error = 0;
     if (result.reason.size() != sizeof error) return;

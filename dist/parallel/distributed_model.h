@@ -21,9 +21,10 @@ class DistributedModel {
     virtual bool reduces() const { return syncs(); }
     // Returns the sum of an f64 scalar over all ranks. All ranks must call this function.
     virtual Tensor sum(const Tensor& number) = 0;
-    // Must be called before each forward. Hooks that Accelerator::prepare() attaches call it.
+    // Prepares a forward. Must be called before each forward; hooks that Accelerator::prepare()
+    // attaches call it.
     virtual void before_forward() {}
-    // Must be called after the model was moved. `moved` is the new object.
+    // Replaces the model. Must be called after the model was moved; `moved` is the new object.
     virtual void set_model(nn::Module& moved) = 0;
 
     // Returns the state that a checkpoint of this rank needs in addition to the model and its

@@ -90,7 +90,8 @@ struct Pipeline::Impl {
 // Executes the actions of this rank.
 class PipelineRun {
   public:
-    // If `loss` is nullptr, stores the outputs of the last stage instead of computing a loss.
+    // Prepares to execute a schedule. If `loss` is nullptr, stores the outputs of the last stage
+    // instead of computing a loss.
     PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
                 const std::vector<Tree>& batches, std::vector<double> factors,
                 const PipelineLoss* loss, std::uint64_t seed, double gradient_scale = 1);

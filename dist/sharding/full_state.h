@@ -16,7 +16,7 @@
 namespace axle::dist {
 
 struct FullStateOptions {
-    // If true, only the first rank of the parameters' group gets tensors.
+    // Whether only the first rank of the parameters' group gets tensors.
     bool rank0_only = true;
     bool offload_to_cpu = true;  // whether the tensors are copied to the CPU
 };
