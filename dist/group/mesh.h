@@ -45,9 +45,9 @@ class DeviceMesh {
     // Returns the group of the processes whose coordinates differ from this process's only along
     // this dimension. `name` can also be a name that was passed to add_flattened().
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const;
-    // Creates and returns the group of the processes whose coordinates differ from this process's
-    // only along these dimensions, in row-major order. All ranks of the mesh must call flatten()
-    // with the same names. Throws ValueError if a name is repeated.
+    // Creates and returns a group, in row-major order. Its processes have the same coordinates as
+    // this process in all other dimensions. All ranks of the mesh must call flatten() with the same
+    // names. Throws ValueError if a name is repeated.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
     // Stores flatten(names) under a name. If `names` is empty, the group has one process. All ranks
     // of the mesh must call this function. Throws ValueError if the name is in use.

@@ -42,10 +42,11 @@ enum class MicroBatchAverage : std::uint8_t {
 // The parts of a stage that are recomputed in backward, to store fewer activations.
 enum class Recompute : std::uint8_t {
     none,
-    pieces,        // stores the inputs of groups of recompute_pieces pieces
-    first_pieces,  // stores the inputs of the first recompute_pieces pieces of each stage, and all
-                   // activations of the other pieces
-    stages         // stores the inputs of stages
+    pieces,  // stores the inputs of groups of recompute_pieces pieces
+    // Stores the inputs of the first recompute_pieces pieces of each stage, and all activations of
+    // the other pieces.
+    first_pieces,
+    stages  // stores the inputs of stages
 };
 
 struct PipelineOptions {
