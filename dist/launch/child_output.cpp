@@ -17,7 +17,7 @@
 namespace axle::dist {
 namespace {
 
-// The maximum number of bytes in the queue. While the queue is longer, no output is read.
+// The size of the queue in bytes above which no output is read.
 constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
 // The maximum number of bytes of a line without a line end. A longer line is written in parts.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;

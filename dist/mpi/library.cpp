@@ -20,8 +20,8 @@ constexpr const char* kVariable = "AXLE_MPI_LIBRARY";
 constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
 constexpr const char* kMpich = "libaxle_mpi_mpich.so";
 
-// Returns the names of the libraries that support the launcher of this process. Under SLURM,
-// returns all libraries, because SLURM sets the PMI variables for all implementations.
+// Returns the names of the libraries that support the launcher of this process. The PMI variables
+// are ignored under SLURM, because SLURM sets them for all implementations.
 std::vector<std::string> names_for(const Variables& variables) {
     const auto has = [&](const char* name) { return variables(name).has_value(); };
     if (has("OMPI_COMM_WORLD_RANK")) return {kOpenMpi};

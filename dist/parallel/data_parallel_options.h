@@ -20,8 +20,8 @@ std::shared_ptr<CommHook> bf16_compress_hook();
 struct PowerSgdOptions {
     std::int64_t matrix_approximation_rank = 1;
     std::int64_t start_powerSGD_iter = 1000;  // the first step with PowerSGD; earlier steps average
-    // The minimum compression rate of a matrix: the number of its elements divided by the number of
-    // elements that are sent. Matrices with a lower rate are not compressed.
+    // The compression rate that a matrix must exceed to be compressed. The rate is the number of
+    // elements of the matrix divided by the number of elements that are sent.
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;

@@ -16,8 +16,8 @@
 namespace axle::dist {
 namespace {
 
-// The maximum number of bytes of unsent output to a client. While it is exceeded, the server does
-// not read from the client.
+// The number of bytes of unsent output to a client above which the server does not read from the
+// client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
 // The number of bytes that one call reads before authentication. It exceeds the size of each
