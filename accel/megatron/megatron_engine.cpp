@@ -115,8 +115,8 @@ dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
     };
 }
 
-// Returns the writer of the main process, or nullptr if nothing is logged. The writer ignores values
-// that an earlier run logged for the current step or later steps.
+// Returns the writer of the main process, or nullptr if nothing is logged. With the writer,
+// TensorBoard ignores values that an earlier run logged for the current step or later steps.
 SummaryWriter* MegatronEngine::log() {
     if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
     if (log_ == nullptr)
