@@ -28,8 +28,8 @@
 
 namespace axle::bench {
 
-// Measures the host time of an op on tiny tensors. Queues ops without waiting for the GPU, but so
-// few that the GPU's queue never becomes full.
+// Measures the host time of an op on tiny tensors. Queues ops without waiting for the GPU, and
+// limits their number so that the GPU's queue never fills.
 template <class F>
 void run_host_cost(const GpuTable& table, const char* op, F&& call) {
     constexpr int kCalls = 400;

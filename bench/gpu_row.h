@@ -32,8 +32,8 @@ inline constexpr Device kGpu = {Device::Type::cuda, 0};
 
 inline kernels::Cuda& gpu() { return cuda_context(0); }
 
-// Return an operand with random elements, without initialization, or with random indices less than
-// `below`. Calls use views of these tensors.
+// Return an operand: with random elements, uninitialized, or with random indices less than `below`.
+// Calls use views of these tensors.
 inline Tensor operand(const Shape& shape, DType dtype = f32) { return randn(shape, {dtype, kGpu}); }
 inline Tensor room(const Shape& shape, DType dtype = f32) { return empty(shape, {dtype, kGpu}); }
 inline Tensor indices(std::int64_t below, const Shape& shape) {

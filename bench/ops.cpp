@@ -4,8 +4,8 @@
 // every op case with a large size, and the overhead of eager execution on tiny tensors.
 //
 // The operands of a case fit into L2, so these rows show the overhead of an op over its kernels,
-// which `axle bench` measures. The bytes of operands and results are counted, and with the gradient
-// they are counted three times. Rates are compared with the peak of f32 multiply-adds or of L2.
+// which `axle bench` measures. Counts the bytes of operands and results, three times if the
+// gradient is included. Rates are compared with the peak of f32 multiply-adds or of L2.
 #include "core/ops.h"
 
 #include <cstdio>

@@ -1,12 +1,11 @@
 // Usage: bench_parallel_step [--parallel none|tensor|allgather|alltoall] [--threads N] [--steps N]
 //
-// Measures training steps of a Llama with grouped queries whose tensors (tensor) or sequences
-// (allgather and alltoall, the names of Accelerate's cp_comm_strategy) are divided among the
-// processes that axle launch has started. All of them train on the same batch, so the losses of all
-// ways are equal to those of one process (none), except for rounding errors. Prints one line of
-// JSON with the first losses, the median time of a step and the peak memory.
-// bench/peers/parallel_step.py runs the same steps in PyTorch, and bench/peers/compare runs the two
-// programs in turn.
+// Measures training steps of a Llama with grouped-query attention on the processes that axle launch
+// has started. They divide its tensors (tensor) or its sequences (allgather or alltoall, as in
+// Accelerate's cp_comm_strategy). All processes train on the same batch, so each choice gives the
+// losses of one process (none), except for rounding errors. Prints one line of JSON with the first
+// losses, the median time of a step and the peak memory. bench/peers/parallel_step.py runs the same
+// steps in PyTorch, and bench/peers/compare runs the two programs in turn.
 #include <exception>
 #include <iostream>
 #include <memory>

@@ -1,12 +1,12 @@
 // Usage: bench_pipeline_idle [UNIT_MS] [STEPS] [DELAY_MS]...
 //
-// Measures the idle shares of four processes of this machine, which the program forks, in steps of
-// dist::Pipeline, and compares them with the simulated schedules. The pieces wait for a known time
-// instead of computing, so that the processes do not need a core each. The results of a piece carry
-// the time of their computation, and the next piece waits until they are as old as the delay of the
-// simulated link. Prints JSON: for each schedule and delay, the times of a step, the simulated idle
-// share, and the idle share of each rank (medians over steps). UNIT_MS is the time of a forward
-// pass, of the gradient of an input and of the gradients of weights (30 by default).
+// Forks four processes, measures their idle shares in steps of dist::Pipeline, and compares the
+// idle shares with the simulated schedules. The pieces wait for a known time instead of computing,
+// so that the processes do not need a core each. To simulate the delay of a link, each result
+// contains the time when it was computed, and the next piece waits until the delay has passed.
+// Prints JSON: for each schedule and delay, the times of a step, the simulated idle share, and the
+// idle share of each rank (medians over steps). UNIT_MS is the time of a forward pass, of the
+// gradient of an input and of the gradients of weights (30 by default).
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -55,7 +55,7 @@ struct Stage {
         std::this_thread::sleep_for(std::chrono::duration<double>(unit));
         *busy += now() - start;
     }
-    // Waits until the message, which contains the time when it was made, is as old as the delay.
+    // Waits until the delay has passed since the time that the message contains.
     void receive(const Tensor& message) const {
         const double wait = message.data<double>()[0] + delay - now();
         if (wait > 0) std::this_thread::sleep_for(std::chrono::duration<double>(wait));

@@ -28,8 +28,8 @@ inline std::int64_t peak_resident_bytes() {
     return 0;
 }
 
-// Runs a step, which returns its loss, several times. Returns the first losses, the median and the
-// minimum time of `steps` later steps in milliseconds, and the peak memory.
+// Runs a training step several times; `step` returns its loss. Returns the first losses, the median
+// and the minimum time of `steps` later steps in milliseconds, and the peak memory.
 inline nlohmann::json time_steps(const std::function<Tensor()>& step, std::size_t losses,
                                  int steps) {
     using Clock = std::chrono::steady_clock;

@@ -90,8 +90,8 @@ class StackDataset : public Dataset {
     std::int64_t size() const override { return size_; }
     // Throws IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
-    // Returns the map or list of the batches that get_batch() of each dataset returns. Throws
-    // IndexError unless each index is in [0, size()).
+    // Returns a map or list with the batch of each dataset. Throws IndexError unless each index is
+    // in [0, size()).
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 

@@ -13,9 +13,9 @@
 
 namespace axle::data {
 
-// Base class of datasets. The workers of a loader call get() and get_batch() concurrently. For runs
-// to be reproducible and resumable, a sample must depend only on its index and the epoch
-// (in_epoch()), and its random numbers only on a seed, the index and the epoch.
+// Base class of datasets. The workers of a loader call get() and get_batch() concurrently. So that
+// runs are reproducible and resumable, a sample must depend only on its index and the epoch
+// (in_epoch()). Its random numbers may also depend on a seed.
 class Dataset {
   public:
     virtual ~Dataset() = default;
@@ -48,8 +48,9 @@ class TensorDataset : public Dataset {
     Tree get(std::int64_t index) const override;
     // Returns copies of the rows. Throws IndexError if an index is out of range.
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // Returns the batch as the function above does, except for the entry `key`: make(rows) must
-    // return the batch of this entry, where `rows` is the tensor of all rows of the dataset.
+    // Returns the same batch as get_batch(indices), except for the entry `key`, which is the result
+    // of make(rows). `rows` has all rows of this entry. Throws IndexError if an index is out of
+    // range.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 
@@ -78,7 +79,7 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 }
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
-// Errors of Axle keep their type, and classes derived from them become these types; any other
+// Errors of Axle keep their type, and subclasses of them are rethrown as that base type. Any other
 // std::exception is nested in a new Error (std::rethrow_if_nested). std::bad_alloc, and exceptions
 // that are not a std::exception, are rethrown unchanged.
 [[noreturn]] void rethrow_from(const std::string& where);

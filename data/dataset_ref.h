@@ -1,4 +1,4 @@
-// DatasetRef: how a dataset is passed to a dataset that reads it.
+// DatasetRef: a dataset as an argument, owned or referenced.
 #pragma once
 
 #include <concepts>
@@ -11,9 +11,9 @@ namespace axle::data {
 class Dataset;
 class IterableDataset;
 
-// An argument that is a dataset, treated as by DataLoader: a dataset that is a variable is
-// referred to and must outlive the object that uses it, a temporary is moved into a shared pointer,
-// and a shared pointer is shared. Can be null only if it was made from a null pointer.
+// A dataset argument, with the ownership rules of DataLoader. A variable is referenced and must
+// outlive the object that uses it; a temporary is moved into a shared pointer; a shared pointer is
+// shared. Null only if it was made from a null pointer.
 template <class Base>
 class BasicDatasetRef {
   public:

@@ -19,7 +19,7 @@ void check_lengths(const char* who, const Indices& lengths) {
                 str(who, ": lengths must not be negative: sample ", i, " has length ", lengths[i]));
 }
 
-// Makes or removes the generator of the options, so that it is null exactly if they do not shuffle.
+// Creates the generator of the options if they shuffle, and sets it to null otherwise.
 template <class Options>
 void complete(Options& options) {
     if (!options.shuffle) {

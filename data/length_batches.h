@@ -31,10 +31,10 @@ struct BucketBatchSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Batches of batch_size samples with similar lengths. The samples, which shuffle first puts in
-// random order, are divided into buckets of bucket_batches * batch_size samples. The samples of a
-// bucket are sorted by length and cut into batches. With shuffle, the batches are then put in
-// random order. The samples that do not fill a batch are chosen before the buckets; they form the
+// Batches of batch_size samples with similar lengths. With shuffle, the samples are first put in
+// random order. They are divided into buckets of bucket_batches * batch_size samples. The samples
+// of a bucket are sorted by length and cut into batches. With shuffle, the batches are then put in
+// random order. The samples that do not fill a batch are removed before bucketing; they form the
 // last batch, or are dropped with drop_last. The order depends only on the lengths, the options,
 // the seed and the epoch.
 class BucketBatchSampler : public BatchSampler {
@@ -81,8 +81,7 @@ class TokenBatchSampler : public BatchSampler {
 
   private:
     std::vector<std::int64_t> lengths_;
-    // For each batch, in the order of lengths, the number of samples in it and in the batches
-    // before it.
+    // The cumulative number of samples at the end of each batch, in order of length.
     std::vector<std::int64_t> ends_;
     TokenBatchSamplerOptions options_;  // `generator` is null without shuffle
 };

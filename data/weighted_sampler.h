@@ -17,8 +17,8 @@ struct WeightedRandomSamplerOptions {
 };
 
 // Draws num_samples samples in each pass. The probability of sample i is proportional to
-// weights[i]. The order is that of torch.utils.data.WeightedRandomSampler with a generator seeded
-// with seed + epoch. Does not support datasets that grow within a pass.
+// weights[i]. The order equals the order of torch.utils.data.WeightedRandomSampler with a generator
+// seeded with seed + epoch. Does not support datasets that grow within a pass.
 //
 //     // Draws both classes equally often.
 //     for (const int label : labels) weights.push_back(1.0 / count_of[label]);

@@ -1,4 +1,4 @@
-// AveragedModel: a copy of a model whose weights are averages over the steps of training, as
+// AveragedModel: a copy of a model whose weights are averages over the steps of training, like
 // torch.optim.swa_utils.AveragedModel. update_bn() recomputes the statistics of its BatchNorms.
 #pragma once
 
@@ -82,9 +82,9 @@ class BatchNormUpdate {
     OwningPtr<Private> private_;
 };
 
-// Computes the running statistics of all BatchNorms in the model anew: their mean over the batches,
-// for each of which it calls f(batch), which must call the model. f runs in training mode and
-// without recording. Does nothing if the model has no BatchNorm with running statistics.
+// Recomputes the running statistics of all BatchNorms in the model as means over the batches. For
+// each batch, calls f(batch), which must call the model. f runs in training mode and without
+// recording gradients. Does nothing if the model has no BatchNorm with running statistics.
 template <class Batches, class F>
 void update_bn(Module& model, Batches&& batches, F&& f) {
     const NoGrad no_grad;

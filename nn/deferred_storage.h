@@ -15,7 +15,7 @@ namespace axle::nn::init {
 enum class Fill : std::uint8_t { constant, uniform, normal };
 
 // A storage without memory, with the calls of initializers that will fill it. The first use of its
-// elements allocates the memory and fills it; from then on it is a usual storage.
+// elements allocates the memory and fills it; afterwards it is an ordinary storage.
 class DeferredStorage final : public ShardProvider {
   public:
     // Returns the storage of an f32 tensor.

@@ -9,8 +9,8 @@
 namespace axle::nn {
 
 // Switches a model to evaluation mode. The destructor restores the mode of every module, and logs
-// an exception of Module::train(). The model must outlive the scope and must not be moved
-// meanwhile.
+// an exception of Module::train(). The model must outlive the scope and must not be moved during
+// it.
 class EvaluationScope {
   public:
     // `op` names the caller in the log and must be a string literal.
@@ -21,7 +21,7 @@ class EvaluationScope {
 
   private:
     const char* op_;
-    std::vector<std::pair<Module*, bool>> before_;  // the modules and whether they were in training
+    std::vector<std::pair<Module*, bool>> before_;  // each module and its earlier training mode
 };
 
 }  // namespace axle::nn

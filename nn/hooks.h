@@ -38,7 +38,7 @@ struct ForwardHooks {
     std::shared_ptr<ModuleObserver> observer = {};
 };
 
-// Functions that are called before and after every call of a module, also if another module calls
+// Functions that are called before and after every call of a module, even if another module calls
 // it. `after` is also called if the call throws, and must not throw itself.
 struct CallHooks {
     std::function<void(Module&)> before = {};
@@ -46,9 +46,9 @@ struct CallHooks {
 };
 
 // Hooks that programs add to a module. They run in each call of the module, in the order in which
-// they were added, outside of the ForwardHooks and CallHooks of the module. `inputs` are the
-// arguments of the call that are Tensors, and `outputs` the defined tensors in its result. A hook
-// can replace elements of a vector that is not const. UsageError is thrown if it changes the number
+// they were added, outside of the ForwardHooks and CallHooks of the module. `inputs` are the Tensor
+// arguments of the call, and `outputs` the defined tensors in its result. A hook can replace
+// elements of a vector that is not const. The call throws UsageError if a hook changes the number
 // of elements.
 //
 //     auto handle = layer.register_forward_hook(

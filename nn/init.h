@@ -20,8 +20,8 @@ void normal_(Tensor& t, double mean = 0, double std = 1);
 void trunc_normal_(Tensor& t, double mean = 0, double std = 1, double low = -2, double high = 2);
 
 enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
-// Returns the factor by which the standard deviation of weights is multiplied before the function:
-// 1, 1, 5/3, sqrt(2), sqrt(2 / (1 + a^2)) and 3/4. Here, a is the negative slope of leaky_relu.
+// Returns the recommended gain for weights before a nonlinearity, in the order of the enum: 1, 1,
+// 5/3, sqrt(2), sqrt(2 / (1 + a^2)) and 3/4. `a` is the negative slope of leaky_relu.
 double calculate_gain(Nonlinearity nonlinearity, double a = 0.01);
 
 // The following four functions do nothing if t is empty, and otherwise throw ShapeError if t has
@@ -46,10 +46,10 @@ void xavier_normal_(Tensor& t, double gain = 1);
 
 // Fills the matrix t with the identity. Throws ShapeError unless t has two dimensions.
 void eye_(Tensor& t);
-// Fills the weight of a convolution, [out, in, ...] with one to three kernel dimensions, so that it
-// preserves as many channels as possible, in each of `groups` groups of output channels. Throws
-// ShapeError for other numbers of dimensions, and ValueError unless groups is positive and divides
-// the first size.
+// Fills the weight of a convolution, [out, in, ...] with one to three kernel dimensions, so that
+// the convolution preserves as many input channels as possible, in each of `groups` groups of
+// output channels. Throws ShapeError for other numbers of dimensions, and ValueError unless groups
+// is positive and divides the first size.
 void dirac_(Tensor& t, std::int64_t groups = 1);
 // Fills t, flattened to [first size, product of the other sizes], with a random matrix whose rows
 // (or columns, if there are more rows than columns) are orthogonal and have the norm `gain` (Saxe
@@ -77,10 +77,10 @@ class EmptyWeights {
 };
 
 // While an object of this class exists, its thread creates parameters without memory. The
-// initializers of this file then draw the same random numbers as usual, but compute the values of
-// such a parameter only when an op uses its elements, which allocates its memory. The values are
-// the same as without this object. Sharded training computes them unit by unit without allocating
-// the parameters (dist/sharding/sharded_data_parallel.h). The first uses of a parameter must not be
+// initializers of this file then draw the same random numbers as usual, but compute the values of a
+// parameter, and allocate its memory, only when an op uses its elements. The values are the same as
+// without this object. Sharded training computes them unit by unit without allocating the
+// parameters (dist/sharding/sharded_data_parallel.h). The first uses of a parameter must not be
 // concurrent.
 class DeferredWeights {
   public:

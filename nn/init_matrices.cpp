@@ -26,14 +26,14 @@ double dot(const Column& a, const Column& b, std::size_t from) {
     return sum;
 }
 
-// Subtracts 2 v (v^T x) from x. The first elements of v, up to `from`, are zero.
+// Subtracts 2 v (v^T x) from x. The first `from` elements of v must be zero.
 void reflect(const Column& v, Column& x, std::size_t from) {
     const double factor = 2 * dot(v, x, from);
     for (std::size_t i = from; i < x.size(); ++i) x[i] -= factor * v[i];
 }
 
-// Replaces the columns of a matrix, which has at least as many rows as columns, by the columns of Q
-// of its QR decomposition in which the diagonal of R is positive. Q is then uniformly distributed
+// Replaces the columns of a matrix by the columns of Q of its QR decomposition with a positive
+// diagonal of R. The matrix must have at least as many rows as columns. Q is uniformly distributed
 // if the elements of the matrix are normally distributed.
 void orthogonalize(std::vector<Column>& columns) {
     const std::size_t n = columns.size();

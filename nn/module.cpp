@@ -246,7 +246,7 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         const auto found = given.find(name);
         if (found == given.end()) continue;
         const Tensor& source = *found->second;
-        // The elements of a slice are given for the whole tensor, or for the slice.
+        // For a slice, the source has the shape of the whole tensor or of the slice.
         const Shape whole = autograd::whole_shape(tensor);
         if (source.shape() != whole && source.shape() != tensor.shape())
             throw ShapeError(str("load_state_dict: ", name, " is ", whole, " in the module and ",

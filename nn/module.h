@@ -148,8 +148,8 @@ class Module {
     void set_checkpointing(bool on = true) { checkpoints_ = on; }
     bool is_checkpointing() const { return checkpoints_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
-    // module's tensors to the storage dtype. nullopt ends layerwise casting and leaves the tensors
-    // as they are. Throws DTypeError unless the storage dtype is floating.
+    // module's tensors to the storage dtype. nullopt ends layerwise casting and does not convert
+    // the tensors. Throws DTypeError unless the storage dtype is floating.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
@@ -242,7 +242,7 @@ class Module {
         }
         OwningPtr<Scopes> scopes_;  // null unless the module has hooks, call hooks or a LayerCast
         bool converts_ = false;
-        bool converts_all_ = false;  // also outputs that are not in half precision
+        bool converts_all_ = false;  // whether to convert all floating outputs, not only half precision
         DType output_dtype_ = f32;
     };
 

@@ -11,7 +11,8 @@
 
 namespace axle::nn {
 
-// A part of a model: a function from the output of the previous piece to the input of the next one.
+// A part of a model: a function from the output of the previous piece to the input of the next
+// piece.
 struct Piece {
     std::string name;
     // The modules whose parameters and buffers the piece uses, and other parameters that it uses. A
@@ -21,7 +22,7 @@ struct Piece {
     // Returns the output of the piece. x is the output of the previous piece, and undefined in the
     // first piece. `batch` is the input of the model.
     std::function<Tensor(const Tensor& x, const Tree& batch)> forward = {};
-    double cost = 1;  // the relative time of the piece, with which stages are balanced
+    double cost = 1;  // relative run time of the piece, for balancing stages
 };
 
 }  // namespace axle::nn

@@ -26,8 +26,8 @@ void check_count(const char* kind, std::size_t before, std::size_t now) {
                              before, " and is ", now));
 }
 
-// Replaces the tensors that require a gradient by views of them with one node, whose rule is called
-// with the gradients of all tensors.
+// Replaces the tensors that require a gradient by views with one common node. The rule of the node
+// is called with the gradients of all these tensors.
 template <class Rule>
 bool add_node(const char* op, const std::vector<Tensor*>& tensors, Rule rule) {
     std::vector<Tensor> inputs, views;

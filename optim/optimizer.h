@@ -74,8 +74,8 @@ struct ParamGroup : Options {
     // The seed of stochastic rounding. If unset, the first step draws it from the default
     // generator. All replicas of the parameters need the same seed.
     std::optional<std::uint64_t> rounding_seed;
-    double no_momentum = 0;      // GroupRef::momentum of optimizers without momentum
-    double no_weight_decay = 0;  // GroupRef::weight_decay of optimizers without weight decay
+    double no_momentum = 0;      // for GroupRef::momentum if the optimizer has no momentum
+    double no_weight_decay = 0;  // for GroupRef::weight_decay, likewise
 };
 
 // The members that the parameter groups of all optimizers have.
@@ -90,7 +90,7 @@ struct GroupRef {
 };
 
 // The state of a parameter, created by its first step or by load_state_dict(). Buffers are f64 if
-// the parameter is f64, otherwise f32, but for the 8-bit buffers of AdamW8bit.
+// the parameter is f64, otherwise f32, except for the 8-bit buffers of AdamW8bit.
 struct ParamState {
     Tensor step;  // number of updates, a 0-d f32 tensor
     std::array<Tensor, 5> buffers;

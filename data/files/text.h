@@ -29,11 +29,11 @@ class Tokenizer {
     virtual std::int64_t vocab_size() const = 0;
     // Returns the ids of a text. Throws ValueError if a part of the text is not in the vocabulary.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-    // Returns the tokens of a text file. The ids are the same as the ids that encode() returns.
-    // Throws FileError if the file is missing or empty, or if encode() would throw. This
-    // implementation keeps all ids in memory. Tokenizers that override it encode parts of the file
-    // when the tokens are read. The file must then not be changed; the functions of Tokens throw
-    // FileError if it has become shorter.
+    // Returns the tokens of a text file. The ids equal the result of encode(). Throws FileError if
+    // the file is missing or empty, or if encode() would throw. This implementation keeps all ids
+    // in memory. Tokenizers that override it encode parts of the file when the tokens are read. The
+    // file must then not be changed; the functions of Tokens throw FileError if it has become
+    // shorter.
     virtual Tokens encode_file(const std::string& path) const;
     // Returns the text of token ids. Throws IndexError if an id is not in the vocabulary.
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;

@@ -259,8 +259,7 @@ Tree BlockDataset::get_batch(std::span<const std::int64_t> indices) const {
     auto *id = ids.data<std::int64_t>(), *label = labels.data<std::int64_t>();
     const auto block = static_cast<std::size_t>(block_);
     std::vector<std::int64_t> computed;
-    constexpr std::size_t kPrefetchDistance =
-        4;  // number of blocks ahead; blocks are scattered in memory
+    constexpr std::size_t kPrefetchDistance = 4;  // in blocks, which are scattered in memory
     for (std::size_t i = 0; i < from.size(); ++i, id += block, label += block) {
         if (i + kPrefetchDistance < from.size())
             tokens_.prefetch(from[i + kPrefetchDistance], block_);

@@ -16,9 +16,9 @@
 
 namespace axle::data {
 
-// The samples of several iterable datasets one after another (torch.utils.data.ChainDataset). On
-// several processes, all of them read a part of each dataset, so the datasets keep their order. In
-// a ShardedDataset, which also chains datasets, each process reads different datasets.
+// The samples of several iterable datasets one after another (torch.utils.data.ChainDataset). Every
+// process reads a part of each dataset, so the datasets keep their order. A ShardedDataset instead
+// gives each process different datasets.
 class ChainDataset : public IterableDataset {
   public:
     // Throws ValueError if there are no datasets, and UsageError if a dataset is null or if two
@@ -28,9 +28,9 @@ class ChainDataset : public IterableDataset {
     // Returns the sum of the sizes, or nullopt if the size of a dataset is unknown.
     std::optional<std::int64_t> size() const override { return all_.size(); }
     std::shared_ptr<Generator> generator() const override { return generator_; }
-    // Returns the number of shards of the dataset that has the fewest.
+    // Returns the smallest number of shards of any dataset.
     std::int64_t num_shards() const override;
-    // Returns the chain of the shards that the datasets return for this reader.
+    // Returns the chain of the results of shard(num_shards, index) of the datasets.
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                  std::int64_t index) const override;
 

@@ -1,5 +1,4 @@
-// Batch, Feed and Dispatch: the batches of a pass and their sources. DataLoader and its hooks use
-// them; programs need not.
+// Batch, Feed and Dispatch: the batches of a pass and their sources. For DataLoader and its hooks.
 #pragma once
 
 #include <cstdint>

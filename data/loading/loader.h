@@ -76,10 +76,10 @@ struct LoaderOptions {
     // if there is no GPU.
     bool pin_memory = false;
     bool drop_last = false;
-    // The most seconds that the loop waits for the next batch of the workers; 0 means no limit.
-    // After that the loop throws Error, which a program can catch to end or to start the pass
-    // again. A thread cannot be killed, so the next pass and the destructor of the loader wait
-    // until the workers have returned from the dataset.
+    // The maximum time in seconds that the loop waits for a batch of the workers; 0 means no limit.
+    // After this time the loop throws Error. A program can catch it and start the pass again. A
+    // thread cannot be killed, so the next pass and the destructor of the loader wait until the
+    // workers have returned from the dataset.
     double timeout = 0;
     // Called once on each worker thread, with the number of the worker in [0, num_workers), before
     // the worker produces batches. An exception is rethrown in the loop. Not called if num_workers
@@ -87,8 +87,8 @@ struct LoaderOptions {
     std::function<void(int worker)> worker_init_fn = {};
     int prefetch_factor = 2;  // number of batches that each worker produces in advance
     // Whether the worker threads continue after a pass. If false, each pass starts new threads,
-    // which call worker_init_fn again. If unset, threads continue, because this costs nothing;
-    // PyTorch's default, for processes, is false.
+    // which call worker_init_fn again. If unset, threads continue, because idle threads are cheap.
+    // (PyTorch's workers are processes, and its default is false.)
     std::optional<bool> persistent_workers = {};
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
@@ -97,9 +97,9 @@ struct LoaderOptions {
     // dataset of size 0, and with drop_last for fewer samples than batch_size, because a loop over
     // the loader would silently do nothing. The check does not consider the number of processes.
     bool allow_empty = false;
-    // If true, load_state_dict() accepts a state whose number of samples does not fit the dataset,
-    // because the dataset is smaller now, or because it has grown and the pass cannot be continued.
-    // The pass then starts again from its first batch. If false, load_state_dict() throws.
+    // If true, load_state_dict() accepts a state although the dataset is smaller now, or has grown
+    // and the pass cannot be continued. The pass then starts again from its first batch. If false,
+    // load_state_dict() throws.
     bool restart_if_resized = false;
 };
 
@@ -117,10 +117,10 @@ struct LoaderOptions {
 // process reads its own shards.
 //
 // If the loader is destroyed in the loop body, the current batch stays valid, and the next
-// increment throws UsageError. Exceptions of the dataset are rethrown in the loop as by
-// rethrow_from(): the number of the batch, and of the sample if it was read on its own, are added
-// to their text. The loader can be used again after an exception. Workers do not access the dataset
-// between passes, except after a timeout. Not thread-safe. Only one pass can run at a time.
+// increment throws UsageError. rethrow_from() rethrows exceptions of the dataset in the loop, with
+// the number of the batch. If the sample was read alone, its number is added too. The loader can be
+// used again after an exception. Workers do not access the dataset between passes, except after a
+// timeout. Not thread-safe. Only one pass can run at a time.
 class DataLoader {
   public:
     class Iterator;
@@ -247,8 +247,8 @@ class DataLoader {
     // Returns whether all processes must have the same number of steps although they read their own
     // shards. If true, LoaderHooks::feed() must add or drop batches.
     bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
-    // Returns a feed of all batches of the pass, from first_batch on. Only a Dispatch may call this
-    // function, on the process that reads the batches for all processes.
+    // Returns a feed of all batches of the pass, starting at first_batch. Only a Dispatch may call
+    // this function, on the process that reads the batches for all processes.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
     // Sets the number of micro-batches that LoaderHooks::feed() makes of each batch. Positions and
     // len() count micro-batches, and the feed must skip the first position() % n micro-batches.
@@ -269,7 +269,7 @@ class DataLoader {
     // loader is destroyed in the loop body.
     struct Pass;
 
-    explicit DataLoader(LoaderOptions&& options);  // for the constructors above
+    explicit DataLoader(LoaderOptions&& options);  // for the public constructors
     void check_idle(const char* what) const;
     void check_not_moved(const char* what) const;
     void take(DataLoader& other);

@@ -35,8 +35,8 @@ struct Parts {
 // Returns the number of steps of the parts, or nullopt if the size of a part is unknown.
 std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& parts);
 
-// The dataset of the samples of the parts, in the order of the steps. In each step, repeated
-// samples come last.
+// The samples of the parts that this process reads, in the order of the steps. In each step,
+// repeated samples come last.
 class OwnShards : public IterableDataset {
   public:
     OwnShards(const IterableDataset& whole, const Parts& parts);

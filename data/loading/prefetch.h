@@ -48,7 +48,7 @@ class Prefetcher {
         int workers = 1;
         std::size_t capacity = 1;  // the maximum number of batches that are ready or being made
         std::function<void(int)> init = {};  // called on each thread with the number of the worker
-        double timeout = 0;  // the most seconds that next() waits for a batch; 0: no limit
+        double timeout = 0;  // maximum wait of next() in seconds; 0: no limit
         bool persistent = true;
     };
     explicit Prefetcher(Options options);

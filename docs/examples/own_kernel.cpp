@@ -1,4 +1,4 @@
-// A shared library with a kernel that `axle bench --library` measures beside Axle's.
+// A shared library with a kernel that `axle bench --library` compares with Axle's kernel.
 //
 //     c++ -std=c++20 -O3 -shared -fPIC -I PREFIX/include own_kernel.cpp -o own_kernel.so
 //     axle bench matmul:512x512x512 --library own_kernel.so

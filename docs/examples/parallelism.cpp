@@ -1,5 +1,5 @@
-// Trains a GPT whose weights two processes divide, and continues on one process. Also divides a net
-// with a plan of its own, and the experts of a mixture, and draws a mesh.
+// Trains a GPT whose weights are divided between two processes, and continues on one process. Also
+// divides a custom module by its own plan, divides the experts of a mixture, and draws a mesh.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -43,7 +43,7 @@ void train(const std::string&) {
     // [/tensor]
 }
 
-// A feed-forward layer with a plan of its own.
+// A feed-forward layer with its own plan.
 struct Net : axle::nn::Model<Net> {
     Net() : up(8, 32), down(32, 8) {}
     Tensor forward(const Tensor& x) { return down(up(x, axle::Activation::relu)); }
@@ -65,7 +65,7 @@ void train_net(const std::string&) {
     if (group->rank() == 0 && whole.size() != 4) std::exit(1);
 }
 
-// A net whose experts processes divide.
+// A network whose experts are divided among processes.
 struct SparseNet : axle::nn::Model<SparseNet> {
     SparseNet() : block(8, 16), out(8, 2) {}
     Tensor forward(const Tensor& x) { return out(block(x)); }

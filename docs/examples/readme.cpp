@@ -11,8 +11,8 @@ int main() {
         {.vocab_size = 65, .block_size = 64, .n_layer = 4, .n_head = 4, .n_embd = 128});
     axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3, .weight_decay = 0.1});
     axle::data::DataLoader train_loader(train_set, {.batch_size = 12, .shuffle = true});
-    // The schedule has 2000 steps, of which 100 are warmup. Each update advances it by as many
-    // steps as there are processes.
+    // The schedule has 2000 steps, of which 100 are warmup. Each update advances it by one step per
+    // process.
     auto cosine = axle::optim::get_cosine_schedule_with_warmup(adamw, 100, 2000);
 
     axle::Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 4});

@@ -26,8 +26,9 @@ void check_mask(const char* name, const Tensor& mask) {
                              mask.dtype()));
 }
 
-// Returns both masks as one mask of scaled_dot_product_attention, which can be broadcast to the
-// scores of q [batch, heads, Tq, D] and the given number of keys; undefined if there is no mask.
+// Combines both masks into one mask for scaled_dot_product_attention that can be broadcast to
+// [batch, heads, Tq, keys], for q [batch, heads, Tq, D]. Returns an undefined tensor if there is no
+// mask.
 Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, std::int64_t keys) {
     const std::int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2);
     Tensor attention = masks.attn_mask, padding = masks.key_padding_mask;
@@ -57,13 +58,13 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, std::int6
     return attends(where(attention, attention, padding));  // where(): true if either mask is true
 }
 
-// Returns the mask with which a query attends only to keys up to its own position, as a boolean
-// mask of scaled_dot_product_attention.
+// Returns a boolean mask for scaled_dot_product_attention in which each query attends only to keys
+// up to its own position.
 Tensor causal_mask(const Tensor& q, std::int64_t keys) {
     return ne(tril(ones({q.size(2), keys}, {f32, q.device()})), 0);
 }
 
-// Returns a mask that also allows `count` more keys.
+// Returns the mask extended by `count` unmasked keys.
 Tensor extended(const Tensor& mask, std::int64_t count) {
     Shape shape = mask.shape();
     shape[shape.size() - 1] = count;

@@ -13,8 +13,8 @@ namespace axle::nn {
 struct MultiheadAttentionOptions {
     double dropout = 0;  // probability of dropout of the attention weights in training mode
     bool bias = true;
-    bool add_bias_kv = false;  // whether there is a learned key and value after those of each batch
-    bool add_zero_attn = false;  // whether there is a key and value of zeros after them
+    bool add_bias_kv = false;  // appends a learned key and value to each sequence
+    bool add_zero_attn = false;  // appends a key and value of zeros
     std::optional<std::int64_t> kdim = {},
                                 vdim = {};  // sizes of keys and values; default: embed_dim
     bool batch_first =
@@ -27,8 +27,8 @@ struct MultiheadAttentionOptions {
 // The keys of add_bias_kv and add_zero_attn are never masked.
 struct MultiheadAttentionMasks {
     Tensor attn_mask = {};  // [query time, key time] or [batch * heads, query time, key time]
-    Tensor key_padding_mask = {};  // [batch, key time], also without batch_first
-    bool is_causal = false;        // query i attends only to keys j <= i, also without attn_mask
+    Tensor key_padding_mask = {};  // [batch, key time], even without batch_first
+    bool is_causal = false;        // query i attends only to keys j <= i, even without attn_mask
 };
 
 // Multi-head attention (Vaswani et al., arXiv:1706.03762). With E = embed_dim, in_proj_weight

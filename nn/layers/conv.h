@@ -77,9 +77,9 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
     // errors of conv_transpose2d() (core/functional.h).
     Tensor forward(const Tensor& x);
-    // Like forward(x), but with the output padding with which the result has the size output_size.
-    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
-    // more.
+    // Like forward(x), but chooses the output padding so that the result has the size output_size.
+    // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
+    // padding.
     Tensor forward(const Tensor& x, Size2 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

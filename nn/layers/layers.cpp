@@ -45,7 +45,7 @@ Tensor Embedding::forward(const Tensor& ids) {
     if (options.max_norm) {
         const NoGrad no_grad;
         const Tensor used = flatten(ids), table = weight.detach();
-        // A row that occurs several times is replaced by equal rows.
+        // A row that occurs several times is written several times with the same values.
         weight.detach().index_put_(
             {used}, renorm(index_select(table, 0, used), options.norm_type, 0, *options.max_norm));
     }

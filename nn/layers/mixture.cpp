@@ -122,7 +122,7 @@ Tensor MixtureOfExperts::forward(const Tensor& x) {
 
 Tensor MixtureOfExperts::compute(const ExpertWeights& weights, const Tensor& rows,
                                  const std::vector<std::int64_t>& counts) const {
-    // Experts without rows take part too, so that all processes reach the same parameters.
+    // Includes experts without rows, so that all processes use the same parameters.
     std::vector<Tensor> outputs;
     std::int64_t begin = 0;
     for (std::size_t e = 0; e < counts.size(); ++e) {

@@ -24,9 +24,9 @@ struct MixtureOptions {
     std::int64_t experts = 8;
     std::int64_t top_k = 2;  // the number of experts of a token
     // If set, an expert computes at most ceil(capacity_factor * top_k * tokens / experts) tokens of
-    // a call. First choices of tokens precede second choices, and earlier tokens later ones.
-    // Choices beyond the capacity are dropped: the expert adds nothing to the outputs of these
-    // tokens.
+    // a call. First choices of tokens have priority over second choices, and earlier tokens over
+    // later tokens. Choices beyond the capacity are dropped: the expert adds nothing to the outputs
+    // of these tokens.
     std::optional<double> capacity_factor = {};
     // Whether the probabilities of the chosen experts are divided by their sum.
     bool normalizes = true;
@@ -40,10 +40,10 @@ struct Mixture {
     std::vector<std::int64_t> counts;  // the number of tokens of each expert, without dropped ones
     std::int64_t dropped = 0;          // the number of dropped choices
 };
-// Sends each token of x [..., width] to its experts, which `logits` [tokens, experts] of a router
-// select, and returns the sums of their outputs, weighted by the probabilities of the router.
+// Sends each token of x [..., width] to the experts that the router's `logits` [tokens, experts]
+// select. Returns the sums of the experts' outputs, weighted by the router's probabilities.
 // compute(rows, counts) must return the outputs [M, width] of the experts for rows [M, width] that
-// are ordered by expert; expert e has counts[e] of them. The host waits for the logits.
+// are ordered by expert; expert e has counts[e] rows. The host waits for the logits.
 Mixture mix_experts(const Tensor& x, const Tensor& logits, const MixtureOptions& options,
                     const std::function<Tensor(const Tensor& rows,
                                                const std::vector<std::int64_t>& counts)>& compute);
@@ -56,12 +56,12 @@ struct ExpertWeights {
 
 class MixtureOfExperts;
 
-// Computes the experts, for example if processes divide them (dist/expert_parallel/). A clone of a
-// MixtureOfExperts shares the policy.
+// Replaces the computation of the experts, for example to divide them among processes
+// (dist/expert_parallel/). A clone of a MixtureOfExperts shares the policy.
 struct ExpertPolicy {
     virtual ~ExpertPolicy() = default;
     // Returns the outputs [M, width] of the experts for rows [M, width]. The rows are ordered by
-    // expert, and expert e has counts[e] of them.
+    // expert, and expert e has counts[e] rows.
     virtual Tensor compute(const MixtureOfExperts& layer, const Tensor& rows,
                            const std::vector<std::int64_t>& counts) = 0;
 };

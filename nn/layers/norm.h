@@ -39,7 +39,7 @@ class LayerNorm : public Model<LayerNorm> {
 
     const Shape& normalized_shape() const { return sizes_; }
 
-    Tensor weight, bias;  // of the normalized sizes
+    Tensor weight, bias;  // with the normalized sizes as shape
     double eps;
     std::shared_ptr<NormPolicy> policy;  // null by default
 

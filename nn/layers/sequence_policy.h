@@ -1,7 +1,7 @@
 // SequencePolicy: the extension point for models whose sequences are divided among processes.
 //
-// Models call attention(), rotary_positions() and position_rows() instead of the ops of the same
-// purpose. While a ForwardContextGuard with a SequencePolicy exists on the thread
+// Models call attention(), rotary_positions() and position_rows() instead of the corresponding ops.
+// While a ForwardContextGuard with a SequencePolicy exists on the thread
 // (core/autograd/forward_context.h), each process passes its part of the sequences through the
 // model, and the policy computes attention to the whole sequences.
 #pragma once
@@ -36,15 +36,16 @@ struct SequencePolicy : ForwardContext {
     // Returns the number of parts of a sequence, which have equal lengths.
     virtual std::int64_t parts() const = 0;
     // Returns the whole sequences [B, T * parts()] in the order of their positions. x [B, T] has
-    // this process's part of them, and is equal in shape on all processes. The result cannot be
-    // differentiated.
+    // this process's part of each sequence, and must have the same shape on all processes. The
+    // result cannot be differentiated.
     virtual Tensor whole_sequences(const Tensor& x) const = 0;
 };
 
 // Returns the policy of this thread, or nullptr if sequences are whole.
 SequencePolicy* sequence_policy();
 
-// Returns the attention that the policy computes, or scaled_dot_product_attention() without one.
+// Returns the attention that the policy computes, or scaled_dot_product_attention() without a
+// policy.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
 // Returns rotary_embedding(x, base) at the positions of the tokens. x is [..., T, D]. If `rotation`
@@ -55,7 +56,7 @@ Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {
 // given dtype, f64 or f32.
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype);
-// Returns the same for any angles per position, of which there are head_size / 2.
+// Returns the same for the given angles per position, head_size / 2 in number.
 Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequencies,
                        DType dtype);
 // Returns the positions [1, time] (i64) of this process's `time` tokens in the whole sequence.
@@ -66,11 +67,10 @@ Tensor token_numbers(std::int64_t time, Device device);
 Tensor position_rows(const Tensor& table, std::int64_t time, const Tensor& positions = {});
 // Returns the length of the whole sequence if this process has `time` tokens of it.
 std::int64_t whole_length(std::int64_t time);
-// Returns dropout(x, p) for x that is a part of a larger tensor, by default the whole tensor. With
-// a policy, an element of x [B, T, ...] with three or more dimensions is dropped if it would be
-// dropped in the whole sequence. For this, each process draws the numbers of the whole sequence. A
-// part along dimension 1 is then a part of this process's tokens; for parts along other dimensions,
-// the function then throws UsageError.
+// Returns dropout(x, p) for x, which can be a part of a larger tensor. With a policy, an element of
+// x [B, T, ...] with three or more dimensions is dropped if it would be dropped in the whole
+// sequence. For this, each process draws the numbers of the whole sequence. A part along dimension
+// 1 is then a part of this process's tokens; a part along another dimension throws UsageError.
 Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part = {});
 
 }  // namespace axle::nn

@@ -28,7 +28,7 @@ bool is_ignored(const std::string& name) {
            name.starts_with("bert.pooler.");
 }
 
-// Loads a model. heads(model) must return the heads that the files need not contain.
+// Loads a model. heads(model) must return the heads that can be missing in the files.
 template <class Model, class Heads>
 Model load_model(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
     auto model = folder.build<Model>(config, config.num_hidden_layers);

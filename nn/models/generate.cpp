@@ -9,8 +9,8 @@
 namespace axle::nn {
 namespace {
 
-// Returns one token id for logits [1, vocabulary]: the most likely one if the temperature is 0,
-// otherwise a sampled one.
+// Returns one token id for logits [1, vocabulary]: the most likely token if the temperature is 0,
+// otherwise a sampled token.
 std::int64_t next_token(Tensor logits, const GenerateOptions& options) {
     if (options.temperature == 0) return argmax(logits, -1).item_int();
     logits = logits / options.temperature;

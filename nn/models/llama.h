@@ -117,10 +117,9 @@ struct RotaryOptions {
     std::int64_t max_position_embeddings = 0;
     std::optional<RopeScaling> scaling = {};
 };
-// Returns the arguments of attention for ids [B, T] with the meaning that Llama::forward()
-// describes, in layers with hidden states of the given dtype. Throws the errors of
-// Llama::forward(); the messages begin with `who`. If processes share the sequences, all of them
-// must call this function together.
+// Returns the arguments of attention for ids [B, T], in layers whose hidden states have the given
+// dtype. The arguments are as in Llama::forward(). Throws its errors, with messages that begin with
+// `who`. If processes share the sequences, all of them must call this function together.
 LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
                                const Tensor& attention_mask, const Tensor& position_ids,
                                DType dtype);
@@ -128,8 +127,8 @@ LlamaContext attention_context(const char* who, const RotaryOptions& rotary, con
 struct LlamaModel : Model<LlamaModel>, BlockStack {
     explicit LlamaModel(const LlamaConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
-    // tokens, which are ignored; if it is undefined, there is no padding. position_ids have the
-    // meaning that Llama::forward() describes. Throws its errors.
+    // tokens, which are ignored; if it is undefined, there is no padding. position_ids are as in
+    // Llama::forward(). Throws the errors of Llama::forward().
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
     // Returns attention_context() for the layers of this model.

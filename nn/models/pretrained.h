@@ -113,7 +113,7 @@ struct PretrainedNames {
     std::function<std::string(const std::string&)> current_name = {};
     // Returns whether a tensor in the files can be ignored if the model does not have it.
     std::function<bool(const std::string&)> ignored = {};
-    // A head that the files need not contain. If all of its weights are missing, make() is called
+    // A head that can be missing in the files. If all of its weights are missing, make() is called
     // to initialize the head.
     struct Head {
         std::string prefix;  // the prefix of the names of its weights

@@ -83,7 +83,7 @@ void read_rope(const ConfigFields& fields, double& theta, std::optional<RopeScal
         if (rope == nullptr) continue;
         if (!rope->is_map()) fields.fail(field, str("must be an object: ", shown(*rope)));
         theta = rope_number(fields, field, *rope, "rope_theta", theta);
-        for (const char* key : {"type", "rope_type"}) {  // the second one has precedence
+        for (const char* key : {"type", "rope_type"}) {  // the second key takes precedence
             const Tree* type = rope->find(key);
             if (type == nullptr) continue;
             const bool is_known =

@@ -1,6 +1,5 @@
-// Scaled rotary positions, which let models process longer sequences than those of their first
-// training. As in Transformers (rope_scaling), a type of scaling changes the frequencies of the
-// rotations.
+// Scaled rotary positions, for sequences that are longer than in pretraining. As in Transformers
+// (rope_scaling), the type of scaling defines how the frequencies of the rotations change.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@ namespace axle::nn {
 struct RopeScaling {
     // "linear" divides all frequencies by `factor`. "dynamic" increases the base for sequences that
     // are longer than max_position_embeddings of the model (NTK scaling). "llama3" divides low
-    // frequencies by `factor`, keeps high ones and interpolates between them.
+    // frequencies by `factor`, keeps high frequencies and interpolates between them.
     std::string type;
     double factor = 1;
-    // Only for llama3: wavelengths of more than original_max_position_embeddings / low_freq_factor
-    // tokens have low frequencies, and those of fewer than original_max_position_embeddings /
-    // high_freq_factor tokens have high frequencies.
+    // Only for llama3. A frequency is low if its wavelength exceeds
+    // original_max_position_embeddings / low_freq_factor tokens. It is high if its wavelength is
+    // below original_max_position_embeddings / high_freq_factor tokens.
     double low_freq_factor = 1;
     double high_freq_factor = 4;
     std::int64_t original_max_position_embeddings = 8192;

@@ -29,9 +29,9 @@ struct Float8Options {
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // if true, computes the products in f32
-    // The options from here on apply to delayed scaling only. If most_recent is true, a scale
-    // depends on the largest absolute value of the latest call; if false, on the largest absolute
-    // value of the last history_length calls.
+    // The following options apply to delayed scaling only. If most_recent is true, a scale depends
+    // on the largest absolute value of the latest call; if false, on the largest absolute value of
+    // the last history_length calls.
     bool most_recent = true;
     // Scales are divided by 2^margin, and updated once every `interval` calls.
     int margin = 0, interval = 1, history_length = 1024;

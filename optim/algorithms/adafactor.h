@@ -16,7 +16,7 @@ struct AdafactorOptions {
     double beta2_decay = -0.8;  // step t keeps 1 - t^beta2_decay of the averages
     // eps.first is the smallest estimate of the root mean square of a gradient element (nullopt:
     // the epsilon of the parameter's dtype). Steps are proportional to the root mean square of the
-    // parameter, and eps.second is its smallest value in this product.
+    // parameter, and eps.second is a lower bound of this root mean square.
     std::pair<std::optional<double>, double> eps = {std::nullopt, 1e-3};
     double d = 1;             // limit of the root mean square of an update
     double weight_decay = 0;  // multiplies the parameter by 1 - lr weight_decay

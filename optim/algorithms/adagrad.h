@@ -59,8 +59,8 @@ extern template class RuleOptimizer<AdagradOptions, kernels::AdagradGroup>;
 extern template class RuleOptimizer<RMSpropOptions, kernels::RmsPropGroup>;
 extern template class RuleOptimizer<AdadeltaOptions, kernels::AdadeltaGroup>;
 
-// The saved state of a parameter contains "step" and "sum". Unlike PyTorch's, it is created by the
-// first step of the parameter.
+// The saved state of a parameter contains "step" and "sum". Unlike in PyTorch, the state is created
+// by the first step of the parameter.
 class Adagrad : public RuleOptimizer<AdagradOptions, kernels::AdagradGroup> {
   public:
     using RuleOptimizer::RuleOptimizer;

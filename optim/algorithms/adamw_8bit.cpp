@@ -10,7 +10,7 @@ namespace axle::optim {
 namespace {
 
 constexpr const char* kMomentBuffers[] = {"state1", "state2", "absmax1", "absmax2"};
-// A multiple of the block, the elements that are updated together.
+// The number of elements that are updated together, a multiple of kBlock.
 constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 bool is_quantized(const Tensor& param) { return param.numel() >= AdamW8bit::kMinElements; }

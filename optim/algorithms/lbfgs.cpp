@@ -87,7 +87,7 @@ LBFGS::Evaluation LBFGS::evaluate(const std::function<Tensor()>& closure) {
     return at;
 }
 
-// Sets the parameters to from + t direction.
+// Sets the parameters to from + t * direction.
 void LBFGS::move(const std::vector<Tensor>& from, double t, const Tensor& direction) const {
     std::int64_t begin = 0;
     const std::vector<Tensor>& params = groups_[0].params;

@@ -77,12 +77,12 @@ class LBFGS : public GroupedOptimizer<LBFGSOptions> {
         double t = 0;
         std::vector<Pair> history;
         double h_diag = 1;  // the diagonal of the first approximation of the inverse Hessian
-        Tensor gradient;    // of the last iteration
+        Tensor gradient;    // the gradient of the last iteration
         double loss = 0;
     };
     // The loss, negated if it is maximized, and the gradient of all parameters.
     struct Evaluation {
-        Tensor result = {};  // of the closure
+        Tensor result = {};  // the result of the closure
         double loss = 0;
         Tensor gradient = {};
     };

@@ -52,7 +52,7 @@ class Search {
         low_ = a.value <= b.value ? 0 : 1;
     }
 
-    // Moves outwards until an interval contains a point that satisfies the conditions.
+    // Moves outwards until an interval contains a point that satisfies the Wolfe conditions.
     void bracket(double t) {
         LinePoint previous = start_, point = evaluate(t);
         for (; steps_ < max_steps_; ++steps_) {
@@ -83,7 +83,7 @@ class Search {
         return std::abs(t - right) < std::abs(t - left) ? right - margin : left + margin;
     }
 
-    // Shrinks the interval around a point that satisfies the conditions.
+    // Shrinks the interval around a point that satisfies the Wolfe conditions.
     void zoom(double length, double min_change) {
         for (; !done_ && steps_ < max_steps_; ++steps_) {
             if (std::abs(ends_[1].t - ends_[0].t) * length < min_change) return;

@@ -49,7 +49,7 @@ struct ASGDOptions {
 
     static constexpr const char* kName = "ASGD";
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: all numbers but t0 must be 0 or more.
+    // Throws ValueError if an option is out of range: all numbers except t0 must be 0 or more.
     void check(const char* op) const;
 };
 

@@ -31,7 +31,7 @@ class SlowWeights {
     void add_named(std::vector<NamedOption>& options);
     // Throws UsageError in the capture of a graph, whose replays could not count steps.
     static void check_not_capturing();
-    // Counts a step. Returns whether it is the k-th one since the last update.
+    // Counts a step. Returns whether it is the k-th step since the last update.
     bool count_step();
     // Sets the slow weights and the parameter to slow + alpha (parameter - slow).
     void update(const Tensor& param, Tensor slow) const;
@@ -48,7 +48,7 @@ class SlowWeights {
 // of Lookahead. The constructors throw the errors of Inner and of LookaheadOptions::check().
 // Besides the errors of Inner, step() throws UsageError in the capture of a graph. With a
 // GradScaler, a step waits for the device, because a skipped step does not count. Parameters can be
-// sharded if those of Inner can. LBFGS cannot be the inner optimizer.
+// sharded if Inner supports sharded parameters. LBFGS cannot be the inner optimizer.
 template <class Inner>
     requires(!requires(Inner& inner) { inner.param_groups()[0].max_iter; })
 class Lookahead : public Inner {

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kMuonBuffers[] = {"momentum_buffer"};
 
-// Rounds to bf16, which PyTorch computes in, but keeps f32 for the sums of the next product.
+// Rounds to bf16, because PyTorch computes in bf16, but returns f32 for the sums of the next
+// product.
 Tensor rounded(const Tensor& x) { return x.to(bf16).to(f32); }
 
 // Returns an almost orthogonal matrix with the singular vectors of x.

@@ -1,4 +1,4 @@
-// Prodigy (Mishchenko and Defazio, 2023, arXiv:2306.06101), with the numbers of the Python package
+// Prodigy (Mishchenko and Defazio, 2023, arXiv:2306.06101), with the results of the Python package
 // prodigyopt 1.1.
 #pragma once
 
@@ -20,18 +20,18 @@ struct ProdigyOptions {
     std::optional<double> beta3 = std::nullopt;  // decay of the estimate; nullopt: sqrt(betas[1])
     double eps = 1e-8;
     double weight_decay = 0;
-    bool decouple = true;  // whether weight decay is that of AdamW, not that of Adam
+    bool decouple = true;  // whether to apply weight decay as in AdamW instead of Adam
     bool use_bias_correction = false;
     bool safeguard_warmup = false;  // removes lr from the denominator of the estimate
     double d0 = 1e-6;               // the first d
     double d_coef = 1;              // multiplies the estimate
-    double growth_rate = std::numeric_limits<double>::infinity();  // most growth of d in a step
+    double growth_rate = std::numeric_limits<double>::infinity();  // largest factor of d in a step
     std::int64_t slice_p = 1;  // the estimate uses every slice_p-th element of a parameter
     // Must be false, because Prodigy rounds parameters to nearest.
     bool stochastic_rounding = false;
 
-    // Numbers that steps change, and that a state dict contains. Steps use those of the first
-    // group. nullopt: d0, before the first step.
+    // Values that steps change and state dicts contain. Steps use the values of the first group.
+    // nullopt means d0, before the first step.
     std::optional<double> d = std::nullopt, d_max = std::nullopt;
     double d_numerator = 0;
     std::int64_t k = 0;  // steps so far
@@ -46,8 +46,8 @@ struct ProdigyOptions {
 
 // Adam with a learning rate d lr, where d is an estimate of the distance to the solution. Steps
 // take betas, beta3, use_bias_correction, d_coef, growth_rate and decouple from the first group. A
-// step reads two sums on the host, and throws ValueError if the rates of two groups differ and none
-// of the two is 0. The saved state of a parameter contains "step", "s", "p0", "exp_avg" (unless
+// step reads two sums on the host, and throws ValueError if the rates of two groups differ and
+// neither is 0. The saved state of a parameter contains "step", "s", "p0", "exp_avg" (unless
 // betas[0] is 0) and "exp_avg_sq".
 class Prodigy : public TensorOptimizer<ProdigyOptions> {
   public:

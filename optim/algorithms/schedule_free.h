@@ -1,4 +1,4 @@
-// Schedule-free AdamW and SGD (Defazio et al., 2024, arXiv:2405.15682), with the numbers of the
+// Schedule-free AdamW and SGD (Defazio et al., 2024, arXiv:2405.15682), with the results of the
 // Python package schedulefree 1.4.
 #pragma once
 
@@ -20,7 +20,7 @@ struct AdamWScheduleFreeOptions {
     double r = 0;                   // step k has the weight k^r in the average
     double weight_lr_power = 2;     // times the largest rate so far to this power
 
-    // Numbers that steps change, and that a state dict contains.
+    // Values that steps change and state dicts contain.
     std::int64_t k = 0;  // steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;
@@ -43,7 +43,7 @@ struct SGDScheduleFreeOptions {
     double r = 0;                   // step k has the weight k^r in the average
     double weight_lr_power = 2;     // times the largest rate so far to this power
 
-    // Numbers that steps change, and that a state dict contains.
+    // Values that steps change and state dicts contain.
     std::int64_t k = 0;  // steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;
@@ -67,8 +67,8 @@ class ScheduleFree : public TensorOptimizer<Options> {
     using TensorOptimizer<Options>::TensorOptimizer;
     using Group = ParamGroup<Options>;
 
-    // Replace the parameters by those of training, or by their average. Do nothing if the optimizer
-    // is in this mode.
+    // Replace the parameters by the trained parameters (train()) or by their average (eval()). Do
+    // nothing if the optimizer is already in this mode.
     void train() { set_mode(true); }
     void eval() { set_mode(false); }
 

@@ -1,4 +1,4 @@
-// SparseAdam, as torch.optim.SparseAdam, for embeddings of which a step uses few rows.
+// SparseAdam, like torch.optim.SparseAdam: for embeddings whose rows are mostly unused in a step.
 #pragma once
 
 #include <array>
@@ -25,13 +25,12 @@ struct SparseAdamOptions {
     void check(const char* op) const;
 };
 
-// Adam that updates only the rows of a parameter, the slices along its first dimension, whose
-// gradient is not all zero. Other rows keep their values and moments. Gradients are dense tensors:
-// the gradient of an embedding is zero in all rows that the batch did not use, and these are the
-// rows that PyTorch's sparse gradients do not contain. One difference remains: a row that the batch
-// used, but whose gradient is exactly zero, is not updated here. All rows share one step count,
-// which also counts steps without any row. A step waits for the device. The saved state of a
-// parameter contains "step", "exp_avg" and "exp_avg_sq".
+// Adam that updates only the rows of a parameter whose gradient is not all zero. Rows are slices
+// along the first dimension. Other rows keep their values and moments. Gradients are dense tensors:
+// the gradient of an embedding is zero in all rows that the batch did not use. PyTorch's sparse
+// gradients do not contain these rows. Unlike PyTorch, does not update a used row if its gradient
+// is exactly zero. All rows share one step count, which also counts steps without any row. A step
+// waits for the device. The saved state of a parameter contains "step", "exp_avg" and "exp_avg_sq".
 class SparseAdam : public TensorOptimizer<SparseAdamOptions> {
   public:
     using TensorOptimizer::TensorOptimizer;

@@ -1,5 +1,5 @@
 // Trains a deep convolutional generative adversarial network (Radford et al., arXiv:1511.06434) on
-// drawings, and writes images that it generates to samples.png. The program of the same name in
+// drawings, and writes generated images to samples.png. The program of the same name in
 // pytorch/examples trains on photographs.
 #include <cmath>
 
@@ -35,7 +35,7 @@ nn::Sequential make_generator() {
         axle::tanh};
 }
 
-// Maps images to logits [N, 1, 1, 1], which are positive for images that seem to be real.
+// Maps images to logits [N, 1, 1, 1], which are positive for images classified as real.
 nn::Sequential make_discriminator() {
     return nn::Sequential{
         nn::Conv2d(1, kWidth, 4, {.stride = 2, .padding = 1, .bias = false}),

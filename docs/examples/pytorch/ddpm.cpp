@@ -1,5 +1,5 @@
 // Trains a denoising diffusion probabilistic model (Ho et al., arXiv:2006.11239) on drawings, and
-// writes images that it generates to samples.png.
+// writes generated images to samples.png.
 #include <cmath>
 #include <iostream>
 
@@ -68,17 +68,16 @@ class UNet : public nn::Model<UNet> {
 };
 // [/network]
 
-// [schedule]
-// The variances of the noise of each step, and numbers that follow from them, as in the paper.
+// [schedule] The noise variance of each step, and values computed from it, as in the paper.
 const Tensor kBeta = axle::linspace(1e-3, 0.15, kSteps), kAlpha = 1 - kBeta,
              kAlphaBar = cumprod(kAlpha, 0);
 
-// Returns the numbers of the steps t as [N, 1, 1, 1].
+// Returns the elements of `numbers` at the steps t as [N, 1, 1, 1].
 Tensor at(const Tensor& numbers, const Tensor& t) {
     return numbers.to(t.device()).index_select(0, t).view({-1, 1, 1, 1});
 }
 
-// Removes the noise of one step after another (algorithm 2).
+// Generates images by removing noise step by step (algorithm 2).
 Tensor sample(nn::AveragedModel<UNet>& model, std::int64_t count) {
     const axle::NoGrad no_grad;
     Tensor x = axle::randn({count, 1, kSize, kSize});

@@ -59,7 +59,7 @@ int main() {
     axle::manual_seed(1);
     const Tensor labels = axle::arange(kNodes) % kCommunities;
     const Tensor adjacency = random_graph(labels);
-    // The features say little about the community of a node.
+    // The features of a node contain little information about its community.
     const Tensor centers = axle::randn({kCommunities, kFeatures}) * 0.4;
     const Tensor features = centers.index_select(0, labels) + axle::randn({kNodes, kFeatures});
     const Tensor order = axle::randperm(kNodes);

@@ -1,5 +1,5 @@
 // Trains an actor and a critic to balance a pole on a cart. The program of the same name in
-// pytorch/examples takes the cart from Gymnasium; here its equations of motion are in the program.
+// pytorch/examples uses the cart of Gymnasium; this program contains its equations of motion.
 #include <cmath>
 #include <iostream>
 #include <vector>
@@ -41,7 +41,7 @@ class CartPole {
 class Policy : public nn::Model<Policy> {
   public:
     struct Output {
-        Tensor log_probs, value;  // of the two actions [2], and the expected return [1]
+        Tensor log_probs, value;  // log_probs [2], one per action; value [1], the expected return
 
         template <class F>
         void visit(F&& f) {
@@ -65,7 +65,7 @@ int main() {
     axle::manual_seed(3);
     Policy policy;
     axle::optim::Adam optimizer(policy.parameters(), {.lr = 1e-2});
-    double running = 10;  // the average number of steps until the pole falls
+    double running = 10;  // moving average of the number of steps until the pole falls
     for (int episode = 0; episode < 400 && running < 120; ++episode) {
         // [episode]
         CartPole cart;

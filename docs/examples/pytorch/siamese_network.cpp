@@ -1,4 +1,4 @@
-// Trains a network to say whether two drawings show the same kind of shape. Both drawings pass
+// Trains a network to predict whether two drawings show the same kind of shape. Both drawings pass
 // through one network. The program of the same name in pytorch/examples compares digits of MNIST.
 #include <axle/axle.h>
 

@@ -1,6 +1,6 @@
 // Trains a variational autoencoder (Kingma and Welling, arXiv:1312.6114) on drawings, and writes
-// images that it generates to samples.png. The program of the same name in pytorch/examples trains
-// on MNIST.
+// generated images to samples.png. The program of the same name in pytorch/examples trains on
+// MNIST.
 #include <iostream>
 
 #include <axle/axle.h>

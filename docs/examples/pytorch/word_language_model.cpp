@@ -1,5 +1,5 @@
-// Trains an LSTM to predict the next word, and prints text that it generates. The program of the
-// same name in pytorch/examples trains on WikiText; here a small grammar makes the sentences.
+// Trains an LSTM to predict the next word, and prints generated text. The program of the same name
+// in pytorch/examples trains on WikiText; this program generates sentences from a small grammar.
 #include <array>
 #include <cmath>
 #include <iostream>

@@ -60,7 +60,7 @@ struct LocalResponseNormOptions {
 };
 
 // Divides each element of x [N, C, ...] by (k + alpha m)^beta, where m is the mean of the squares
-// of `size` neighboring channels, the own channel in the middle. Channels that do not exist count
+// of `size` neighboring channels, centered on the element's channel. Channels outside [0, C) count
 // as zeros.
 class LocalResponseNorm : public Model<LocalResponseNorm> {
   public:

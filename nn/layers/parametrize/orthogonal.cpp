@@ -24,8 +24,8 @@ Shape shape_of_columns(const Tensor& x, std::int64_t columns) {
     return shape;
 }
 
-// Returns the Q of x = Q R with a positive diagonal of R, which is uniformly distributed if x is
-// normally distributed (Mezzadri, arXiv:math-ph/0609050).
+// Returns Q of x = Q R with a positive diagonal of R. Q is uniformly distributed if x is normally
+// distributed (Mezzadri, arXiv:math-ph/0609050).
 Tensor orthogonalized(const Tensor& x) {
     const auto [q, r] = linalg::qr(x);
     return mul(q, unsqueeze(sign(diagonal(r, 0, -2, -1)), -2));
@@ -56,12 +56,12 @@ Tensor OrthogonalWeight::start(const Tensor& weight, const OrthogonalOptions& op
             base = orthogonalized(with_columns(q, randn(shape_of_columns(q, n - k), like)));
         else
             base = is_orthogonal(q) ? clone(q) : orthogonalized(q);
-        // The diagonal of -1 is that of the parameter of the map householder for the identity.
+        // In the map householder, this parameter gives the identity.
         return mul(expand(eye(weight.size(-2), weight.size(-1), like), weight.shape()), -1);
     }
     if (map != OrthogonalMap::householder) return weight;
-    // The diagonal has the signs of the diagonal of R. A factor of 0 means that there is no
-    // reflection, which changes the sign.
+    // The diagonal has the signs of the diagonal of R. A factor of 0 means no reflection, so the
+    // sign is reversed.
     const auto [reflectors, factors] = linalg::geqrf(q);
     const Tensor own = sign(diagonal(reflectors, 0, -2, -1));
     const Tensor signs = where(eq(factors, 0), neg(own), own);

@@ -1,4 +1,4 @@
-// Orthogonal: layers whose weight is an orthogonal matrix. The names in state dicts are those of
+// Orthogonal: layers whose weight is an orthogonal matrix. State dicts have the same names as with
 // torch.nn.utils.parametrizations.orthogonal.
 //
 //     nn::Orthogonal<nn::Linear> layer(nn::Linear(8, 4));
@@ -19,7 +19,7 @@ namespace axle::nn {
 enum class OrthogonalMap : std::uint8_t { matrix_exp, cayley, householder };
 
 struct OrthogonalOptions {
-    // The default is matrix_exp for square matrices, and householder for others.
+    // The default is matrix_exp for square matrices, and householder for other matrices.
     std::optional<OrthogonalMap> orthogonal_map = {};
     // If true, the result of the map is multiplied by a buffer, so that the weight starts near the
     // layer's weight (Lezcano-Casado, arXiv:1909.09501). Otherwise the maps matrix_exp and cayley
@@ -36,7 +36,7 @@ struct OrthogonalWeight {
     // Returns the first value of the parameter, and sets the map and the base. Throws ShapeError
     // unless the weight has two dimensions or more.
     Tensor start(const Tensor& weight, const OrthogonalOptions& options);
-    // Returns the weight that a parameter gives.
+    // Returns the weight for a value of the parameter.
     Tensor weight_of(const Tensor& original) const;
 };
 
@@ -53,7 +53,7 @@ class Orthogonal : public Model<Orthogonal<Layer>> {
         original = parametrize::parameter_of(orthogonal_.start(layer.weight, options));
         layer.weight = layer.weight.detach();
     }
-    // Calls the layer.
+    // Calls the layer with the orthogonal weight.
     template <class... Args>
     auto forward(Args&&... args) {
         return parametrize::call_with(layer, weight(), this->is_training(),

@@ -53,7 +53,7 @@ void PowerIteration::run(const Tensor& weight, std::int64_t iterations) {
         next_u = unit_vector(matmul(matrix, next_v), eps);
         next_v = unit_vector(matmul(matrix.t(), next_u), eps);
     }
-    // The buffers keep their identities, but graphs of earlier calls keep the old values.
+    // Replaces the values of the buffers, while graphs of earlier calls keep their values.
     u.set_data(next_u), v.set_data(next_v);
 }
 

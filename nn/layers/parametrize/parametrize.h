@@ -1,5 +1,5 @@
-// Layers whose weight is computed from other parameters: WeightNorm and SpectralNorm. The names in
-// state dicts are those of torch.nn.utils.parametrizations.
+// Layers whose weight is computed from other parameters: WeightNorm and SpectralNorm. State dicts
+// have the same names as with torch.nn.utils.parametrizations.
 //
 //     nn::WeightNorm<nn::Linear> layer(nn::Linear(8, 4));
 //     Tensor y = layer(x);
@@ -55,8 +55,8 @@ Tensor norm_except(const Tensor& x, std::int64_t dim);
 Tensor parameter_of(const Tensor& x);
 void check_dim(const char* who, std::int64_t dim, const Tensor& weight);
 
-// The vectors of the power iteration for a matrix, which is a weight [rows, ...] after `dim` was
-// made the first dimension and the other dimensions were merged.
+// The vectors of the power iteration for the matrix of a weight. The rows of the matrix are the
+// parts of the weight along `dim`.
 struct PowerIteration {
     Tensor u, v;  // [rows] and [columns], of norm 1
     std::int64_t dim = 0;
@@ -83,7 +83,7 @@ class WeightNorm : public Model<WeightNorm<Layer>> {
         v = parametrize::parameter_of(layer.weight);
         layer.weight = layer.weight.detach();
     }
-    // Calls the layer.
+    // Calls the layer with weight().
     template <class... Args>
     auto forward(Args&&... args) {
         return parametrize::call_with(layer, weight(), this->is_training(),
@@ -96,7 +96,7 @@ class WeightNorm : public Model<WeightNorm<Layer>> {
         visitor("parametrizations.weight.original1", v);
         visitor.ignore(layer);
     }
-    // Returns the weight that g and v give.
+    // Returns the weight g v / |v|.
     Tensor weight() const { return v * (g / parametrize::norm_except(v, dim_)); }
 
     Layer layer;  // its weight is replaced in every call

@@ -3,8 +3,8 @@
 //
 //     nn::LSTMCell cell(8, 16);
 //     nn::LSTMState state;
-//     for (std::int64_t t = 0; t < x.size(0); ++t) state = cell(x[t], state);  // x [time, batch,
-//     8]
+//     for (std::int64_t t = 0; t < x.size(0); ++t)  // x [time, batch, 8]
+//         state = cell(x[t], state);
 //
 // x is [batch, input_size] or [input_size]. States are [batch, hidden_size] or [hidden_size];
 // undefined states are zero. The cells throw ShapeError for other shapes, and the constructors
@@ -23,7 +23,7 @@ struct RNNCellOptions {
     RecurrentNonlinearity nonlinearity = RecurrentNonlinearity::tanh;
 };
 
-// Returns the next hidden state.
+// One step of an RNN. forward() returns the next hidden state.
 class RNNCell : public Model<RNNCell> {
   public:
     RNNCell(std::int64_t input_size, std::int64_t hidden_size, RNNCellOptions options = {});
@@ -41,7 +41,7 @@ struct CellOptions {
     bool bias = true;
 };
 
-// Returns the next hidden state and cell state.
+// One step of an LSTM. forward() returns the next hidden state and cell state.
 class LSTMCell : public Model<LSTMCell> {
   public:
     LSTMCell(std::int64_t input_size, std::int64_t hidden_size, CellOptions options = {});
@@ -55,7 +55,7 @@ class LSTMCell : public Model<LSTMCell> {
     Tensor bias_ih, bias_hh;      // [4 hidden_size] each, undefined if there are no biases
 };
 
-// Returns the next hidden state.
+// One step of a GRU. forward() returns the next hidden state.
 class GRUCell : public Model<GRUCell> {
   public:
     GRUCell(std::int64_t input_size, std::int64_t hidden_size, CellOptions options = {});

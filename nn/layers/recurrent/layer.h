@@ -30,8 +30,8 @@ State step(Cell cell, const Tensor& input, const Weights& weights, const State& 
 std::pair<Tensor, State> run(Cell cell, const Tensor& x, const std::vector<std::int64_t>& sizes,
                              const Weights& weights, const State& initial, bool reverse);
 
-// Throws ValueError unless the batch sizes are positive, not increasing, and those of
-// sequence.data, and there is at least one.
+// Throws ValueError unless there is at least one batch size, the batch sizes are positive and do
+// not increase, and their sum is the number of rows of sequence.data.
 void check_packed(const char* who, const PackedSequence& sequence);
 
 }  // namespace axle::nn::recurrent

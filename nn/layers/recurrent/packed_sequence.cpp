@@ -30,7 +30,7 @@ Lengths inverse(const Lengths& order) {
 
 Tensor index_on(Device device, const Lengths& values) { return tensor(values).to(device); }
 
-// Packs sequences of which element t of sequence b is the row position(b, t) of `rows`.
+// Packs sequences. Row position(b, t) of `rows` is element t of sequence b.
 template <class Position>
 PackedSequence pack(const char* op, const Tensor& rows, const Lengths& lengths, bool enforce_sorted,
                     Position position) {
@@ -153,7 +153,7 @@ std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
     if (time < longest)
         throw ValueError(
             str(kOp, ": total_length must be at least the largest length ", longest, ": ", time));
-    Lengths starts;  // of the elements t
+    Lengths starts;  // starts[t] is the position of the first element t
     std::int64_t total = 0;
     for (const std::int64_t size : sequence.batch_sizes) starts.push_back(total), total += size;
     const Lengths positions = sorted_positions(sequence);

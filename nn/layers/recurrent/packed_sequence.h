@@ -1,8 +1,9 @@
 // PackedSequence: sequences of different lengths without padding, for RNN, LSTM and GRU.
 //
-//     const nn::PackedSequence x = nn::pack_padded_sequence(padded, lengths, {.batch_first =
-//     true}); const auto [y, state] = lstm(x); const auto [outputs, lengths_again] =
-//     nn::pad_packed_sequence(y, {.batch_first = true});
+//     const nn::PackedSequence x =
+//         nn::pack_padded_sequence(padded, lengths, {.batch_first = true});
+//     const auto [y, state] = lstm(x);
+//     const auto [outputs, lengths_again] = nn::pad_packed_sequence(y, {.batch_first = true});
 #pragma once
 
 #include <cstdint>
@@ -64,7 +65,7 @@ struct UnpackOptions {
 };
 // Returns the sequences [T, B, ...], padded and in their original order, and their lengths (i64)
 // [B] on the CPU. Throws ValueError if total_length is less than the largest length, or if the
-// batch sizes are not those of `sequence.data`.
+// batch sizes do not fit `sequence.data`.
 std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
                                               UnpackOptions options = {});
 // Returns the sequences [length, ...] in their original order.

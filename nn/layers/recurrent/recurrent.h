@@ -1,4 +1,4 @@
-// Recurrent layers with PyTorch's parameter names, initial values and numbers: RNN, LSTM and GRU.
+// Recurrent layers with PyTorch's parameter names, initial values and results: RNN, LSTM and GRU.
 //
 //     nn::LSTM lstm(8, 16, {.num_layers = 2, .bidirectional = true});
 //     const auto [y, state] = lstm(x);        // x [time, batch, 8], y [time, batch, 32]
@@ -47,7 +47,7 @@ class RNN : public Model<RNN> {
     std::pair<PackedSequence, Tensor> forward(const PackedSequence& x, const Tensor& h0 = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of a direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }
@@ -76,7 +76,7 @@ struct LSTMState {
 
 // Long short-term memory (Hochreiter and Schmidhuber, 1997), with projection (Sak et al.,
 // arXiv:1402.1128) if proj_size is positive. c0 and the last cell state have the width hidden_size
-// also with projection. The constructor also throws ValueError unless 0 <= proj_size < hidden_size.
+// even with projection. The constructor also throws ValueError unless 0 <= proj_size < hidden_size.
 class LSTM : public Model<LSTM> {
   public:
     LSTM(std::int64_t input_size, std::int64_t hidden_size, LSTMOptions options = {});
@@ -93,7 +93,7 @@ class LSTM : public Model<LSTM> {
                                                  const LSTMState& initial = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of a direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }
@@ -110,8 +110,8 @@ struct GRUOptions {
     bool bidirectional = false;
 };
 
-// Gated recurrent units (Cho et al., arXiv:1406.1078), in the form of PyTorch: the reset gate is
-// applied to the product of the hidden state, after its bias was added.
+// Gated recurrent units (Cho et al., arXiv:1406.1078), as in PyTorch: the reset gate multiplies the
+// hidden state's product after the bias is added.
 class GRU : public Model<GRU> {
   public:
     GRU(std::int64_t input_size, std::int64_t hidden_size, GRUOptions options = {});
@@ -120,7 +120,7 @@ class GRU : public Model<GRU> {
     std::pair<PackedSequence, Tensor> forward(const PackedSequence& x, const Tensor& h0 = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of a direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }

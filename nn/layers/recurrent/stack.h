@@ -37,12 +37,12 @@ struct Options {
     std::int64_t proj_size = 0;
 };
 
-// Owns the parameters of all layers, and computes them.
+// The parameters and the computation of all layers.
 class Stack {
   public:
     // Initializes the parameters from a uniform distribution in [-b, b) with b = 1 / sqrt(hidden).
     // Throws ValueError for sizes that are not positive, a dropout outside of [0, 1], and a
-    // proj_size that is negative or not below `hidden`. `who` begins the messages of errors.
+    // proj_size that is negative or not below `hidden`. Error messages begin with `who`.
     Stack(const char* who, Cell cell, std::int64_t in, std::int64_t hidden, Options options);
 
     // Implement forward() of the modules. Undefined states mean zeros.
@@ -50,7 +50,7 @@ class Stack {
     std::pair<PackedSequence, State> forward(const PackedSequence& x, const State& initial,
                                              bool training) const;
     void visit(Visitor& v);
-    // Returns the parameters of a direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
     Weights& weights(std::int64_t layer, bool reverse);
 
     std::int64_t input_size() const { return in_; }

@@ -37,9 +37,9 @@ inline void make_conv_parameters(Tensor& weight, Tensor& bias, std::int64_t rows
     init::uniform_(bias, -bound, bound);
 }
 
-// Returns the output padding with which a transposed convolution of x has results of the size
-// `wanted`. Throws ValueError unless the size is from the smallest one, without output padding, to
-// stride - 1 more. If x has a wrong number of dimensions, returns zeros, and the op throws.
+// Returns the output padding for which a transposed convolution of x has the output size `wanted`.
+// Throws ValueError unless each size is in [n, n + stride), where n is the size without output
+// padding. If x has a wrong number of dimensions, returns zeros, and the op throws.
 inline Dims output_padding_for(const char* who, const Tensor& x, const Tensor& weight,
                                const Dims& wanted, const Dims& stride, const Dims& padding,
                                const Dims& dilation) {

@@ -114,9 +114,9 @@ class ConvTranspose1d : public Model<ConvTranspose1d> {
     // Maps signals [N, in, L] or [in, L] to [N, out, L'] or [out, L']. Throws the errors of
     // conv_transpose1d().
     Tensor forward(const Tensor& x);
-    // Like forward(x), but with the output padding with which the result has the size output_size.
-    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
-    // more.
+    // Like forward(x), but chooses the output padding so that the result has the size output_size.
+    // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
+    // padding.
     Tensor forward(const Tensor& x, std::int64_t output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -148,9 +148,9 @@ class ConvTranspose3d : public Model<ConvTranspose3d> {
     // Maps volumes [N, in, D, H, W] or [in, D, H, W] to [N, out, D', H', W'] or [out, D', H', W'].
     // Throws the errors of conv_transpose3d().
     Tensor forward(const Tensor& x);
-    // Like forward(x), but with the output padding with which the result has the size output_size.
-    // Throws ValueError if the size is too small, or larger than the smallest one by the stride or
-    // more.
+    // Like forward(x), but chooses the output padding so that the result has the size output_size.
+    // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
+    // padding.
     Tensor forward(const Tensor& x, Size3 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

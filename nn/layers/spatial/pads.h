@@ -15,7 +15,7 @@ template <int kSpatial, PadMode kMode>
 class PadLayer : public Model<PadLayer<kSpatial, kMode>> {
   public:
     // The padding is one number for all sides, or (before, after) for the last dimension, then for
-    // the dimension before it, and so on. Throws ValueError for another number of numbers.
+    // the dimension before it, and so on. Throws ValueError for a list of another length.
     explicit PadLayer(const Dims& padding);
     // Throws ShapeError if x has another number of dimensions.
     Tensor forward(const Tensor& x);

@@ -115,7 +115,7 @@ class FractionalMaxPool3d : public Model<FractionalMaxPool3d> {
     FractionalMaxPool3dOptions options;
 };
 
-// Modules of norms of windows. norm_type is the exponent.
+// Power-average pooling: the norms of windows. norm_type is the exponent.
 class LPPool1d : public Model<LPPool1d> {
   public:
     LPPool1d(double norm_type_, std::int64_t kernel_, LpPool1dOptions options_ = {})
@@ -152,8 +152,8 @@ class LPPool3d : public Model<LPPool3d> {
     LpPool3dOptions options;
 };
 
-// Modules of the inverse of max pooling. The second argument of forward() are the indices of the
-// maxima. A call can give the size of the result, which otherwise is that of the options.
+// Max unpooling, the partial inverse of max pooling. The second argument of forward() has the
+// indices of the maxima. The argument output_size takes precedence over the size in the options.
 class MaxUnpool1d : public Model<MaxUnpool1d> {
   public:
     explicit MaxUnpool1d(std::int64_t kernel_, MaxUnpool1dOptions options_ = {})

@@ -9,13 +9,13 @@
 namespace axle::nn {
 
 // The masks of decoders; MultiheadAttentionMasks describes them. T is the length of the target
-// sequences, and S that of the memory.
+// sequences, and S the length of the memory.
 struct TransformerDecoderMasks {
     Tensor tgt_mask = {};                 // [T, T] or [batch * heads, T, T]
     Tensor memory_mask = {};              // [T, S] or [batch * heads, T, S]
     Tensor tgt_key_padding_mask = {};     // [batch, T]
     Tensor memory_key_padding_mask = {};  // [batch, S]
-    bool tgt_is_causal = false;           // also without a mask
+    bool tgt_is_causal = false;           // even without a mask
     bool memory_is_causal = false;
 };
 
@@ -27,7 +27,7 @@ class TransformerDecoderLayer : public Model<TransformerDecoderLayer> {
     TransformerDecoderLayer(std::int64_t d_model, std::int64_t nhead,
                             TransformerLayerOptions options = {});
     // Maps tgt [T, batch, d_model] and memory [S, batch, d_model] to a tensor of tgt's shape. With
-    // batch_first, the batch is the first dimension. One sequence can have no batch.
+    // batch_first, the batch is the first dimension. A single sequence needs no batch dimension.
     Tensor operator()(const Tensor& tgt, const Tensor& memory,
                       const TransformerDecoderMasks& masks = {});
     Tensor forward(const Tensor& tgt, const Tensor& memory,
@@ -46,7 +46,7 @@ class TransformerDecoderLayer : public Model<TransformerDecoderLayer> {
     bool norm_first_;
 };
 
-// A stack of decoder layers, and a norm at the end if it is given.
+// A stack of decoder layers with an optional final norm.
 class TransformerDecoder : public Model<TransformerDecoder> {
   public:
     // Makes num_layers copies of the layer, with equal initial weights, as in PyTorch. Throws

@@ -28,7 +28,7 @@ struct TransformerLayerOptions {
 struct TransformerEncoderMasks {
     Tensor mask = {};                  // [time, time] or [batch * heads, time, time]
     Tensor src_key_padding_mask = {};  // [batch, time]
-    bool is_causal = false;            // also without a mask
+    bool is_causal = false;            // even without a mask
 };
 
 // Self-attention and a feed-forward network, each with a residual connection and a LayerNorm
@@ -56,7 +56,7 @@ class TransformerEncoderLayer : public Model<TransformerEncoderLayer> {
     bool norm_first_;
 };
 
-// A stack of encoder layers, and a norm at the end if it is given.
+// A stack of encoder layers with an optional final norm.
 class TransformerEncoder : public Model<TransformerEncoder> {
   public:
     // Makes num_layers copies of the layer, with equal initial weights, as in PyTorch. Throws

@@ -27,8 +27,8 @@ struct TransformerOptions {
     bool bias = true;         // whether linear layers and norms have biases
 };
 
-// The masks of a Transformer; MultiheadAttentionMasks describes them. S is the length of the
-// source sequences, and T that of the target sequences.
+// The masks of a Transformer; MultiheadAttentionMasks describes them. S is the length of the source
+// sequences, and T the length of the target sequences.
 struct TransformerMasks {
     Tensor src_mask = {};                 // [S, S] or [batch * heads, S, S]
     Tensor tgt_mask = {};                 // [T, T] or [batch * heads, T, T]
@@ -36,7 +36,7 @@ struct TransformerMasks {
     Tensor src_key_padding_mask = {};     // [batch, S]
     Tensor tgt_key_padding_mask = {};     // [batch, T]
     Tensor memory_key_padding_mask = {};  // [batch, S]
-    bool src_is_causal = false;           // also without a mask
+    bool src_is_causal = false;           // even without a mask
     bool tgt_is_causal = false;
     bool memory_is_causal = false;
 };
@@ -48,8 +48,8 @@ class Transformer : public Model<Transformer> {
     // Throws the errors of the layers.
     explicit Transformer(TransformerOptions options = {});
     // Maps src [S, batch, d_model] and tgt [T, batch, d_model] to a tensor of tgt's shape. With
-    // batch_first, the batch is the first dimension. One sequence can have no batch. Throws
-    // ShapeError if the shapes do not fit.
+    // batch_first, the batch is the first dimension. A single sequence needs no batch dimension.
+    // Throws ShapeError if the shapes do not fit.
     Tensor operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {});
     Tensor forward(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {});
     void visit(Visitor& v) override { v("encoder", encoder), v("decoder", decoder); }

@@ -80,7 +80,7 @@ MixtralSparseMoeBlock::MixtralSparseMoeBlock(const MixtralConfig& config)
 std::pair<Tensor, Tensor> MixtralSparseMoeBlock::forward(const Tensor& x) {
     const Tensor logits = gate(x.reshape({-1, x.size(-1)}));
     const auto compute = [this](const Tensor& rows, const std::vector<std::int64_t>& counts) {
-        // Experts without rows take part too, so that all processes reach the same parameters.
+        // Includes experts without rows, so that all processes use the same parameters.
         std::vector<Tensor> parts;
         std::int64_t begin = 0;
         for (std::size_t e = 0; e < counts.size(); begin += counts[e], ++e)
@@ -146,7 +146,7 @@ Tensor load_balancing_loss(const Tensor& router_logits, std::int64_t top_k,
     const Tensor logits = router_logits.reshape({-1, experts});
     Tensor probabilities = softmax(logits.to(logits.dtype() == f64 ? f64 : f32));
     const DType dtype = probabilities.dtype();
-    Tensor choices, rows;  // [layers * tokens, experts], and the number of rows that count
+    Tensor choices, rows;  // [layers * tokens, experts]; number of rows without padding
     {
         const NoGrad no_grad;
         choices = sum(one_hot(topk(probabilities, top_k).second, experts), {1}).to(dtype);

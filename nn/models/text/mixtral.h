@@ -27,7 +27,7 @@ namespace axle::nn {
 struct MixtralConfig {
     std::int64_t vocab_size = 32000;
     std::int64_t hidden_size = 4096;
-    std::int64_t intermediate_size = 14336;  // of each expert
+    std::int64_t intermediate_size = 14336;  // hidden size of each expert
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
     std::int64_t num_key_value_heads = 8;

@@ -147,8 +147,8 @@ Tensor T5Attention::forward(const Tensor& x, const Tensor& memory, const Tensor&
     const auto heads = [&](const Tensor& y) {
         return y.reshape({y.size(0), y.size(1), -1, head_size}).transpose(1, 2);
     };
-    // T5 does not scale the products. scaled_dot_product_attention() does not compute the gradient
-    // of the bias.
+    // Does not call scaled_dot_product_attention(), because T5 does not scale the products and
+    // needs the gradient of the bias.
     Tensor scores = matmul(heads(q(x)), heads(k(memory)).transpose(-2, -1));
     if (bias.defined()) scores = scores + bias;
     if (mask.defined())

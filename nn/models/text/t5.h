@@ -26,7 +26,7 @@ struct T5Config {
     std::int64_t d_model = 512;
     std::int64_t d_kv = 64;  // the size of each head
     std::int64_t d_ff = 2048;
-    std::int64_t num_layers = 6;                          // of the encoder
+    std::int64_t num_layers = 6;                          // layers of the encoder
     std::optional<std::int64_t> num_decoder_layers = {};  // default: num_layers
     std::int64_t num_heads = 8;
     std::int64_t relative_attention_num_buckets = 32;
@@ -37,7 +37,7 @@ struct T5Config {
     // "relu", or "gated-gelu" for T5 1.1. The prefix "gated-" selects a product of two linear
     // layers, of which the first is followed by the activation: relu, gelu, gelu_new or silu.
     std::string feed_forward_proj = "relu";
-    // Whether the output layer is the token embedding, as in T5; it is not in T5 1.1. With tied
+    // Whether the output layer is the token embedding, as in T5 but not in T5 1.1. With tied
     // embeddings, the decoder's output is multiplied by d_model^-0.5.
     bool tie_word_embeddings = true;
     std::int64_t pad_token_id = 0;
@@ -119,8 +119,8 @@ struct T5LayerFF : Model<T5LayerFF> {
 
 struct T5Block : Model<T5Block> {
     T5Block(const T5Config& config, bool is_decoder, bool has_bias);
-    // Maps x [B, T, C] to the same shape. `memory` [B, S, C] is the output of the encoder, which
-    // only blocks of the decoder use, with its mask.
+    // Maps x [B, T, C] to the same shape. `memory` [B, S, C], the output of the encoder, and its
+    // mask are only for blocks of the decoder.
     Tensor forward(const Tensor& x, const Tensor& bias, const Tensor& mask,
                    const Tensor& memory = {}, const Tensor& memory_mask = {});
     void visit(Visitor& v) override;
@@ -175,9 +175,10 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     // Returns labels [B, T] moved by one position, after decoder_start_token_id. Replaces -100 by
     // pad_token_id.
     Tensor shift_right(const Tensor& labels) const;
-    // Returns the ids that the decoder generates for one source sequence, each the most likely one,
-    // without decoder_start_token_id. Ends with an id of eos_token_id, or after `count` ids. Throws
-    // ValueError if the source is empty or count is negative.
+    // Returns the ids that the decoder generates for one source sequence, without
+    // decoder_start_token_id. Selects the most likely id in each step. Ends with an id of
+    // eos_token_id, or after `count` ids. Throws ValueError if the source is empty or count is
+    // negative.
     std::vector<std::int64_t> generate(const std::vector<std::int64_t>& ids, std::int64_t count);
     void visit(Visitor& v) override {
         v("shared.weight", shared), v("encoder", encoder), v("decoder", decoder);
@@ -196,8 +197,8 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     Tensor logits_of(const Tensor& hidden) const;
 };
 
-// Returns the bucket of each relative position, key minus query, from -(time - 1) to time - 1, of
-// `buckets` buckets. Distances from max_distance on share a bucket. In a decoder, keys after the
+// Returns the bucket, in [0, buckets), of each relative position (key minus query) from -(time - 1)
+// to time - 1. Distances of at least max_distance share a bucket. In a decoder, keys after the
 // query share the bucket of distance 0.
 std::vector<std::int64_t> relative_position_buckets(std::int64_t time, bool is_decoder,
                                                     std::int64_t buckets,

@@ -11,7 +11,7 @@
 namespace axle::nn {
 
 // In training mode, sets x [N, ...] to zero for each of the N samples with probability p and
-// multiplies the others by 1 / (1 - p) (Huang et al., arXiv:1603.09382). In evaluation mode,
+// multiplies the other samples by 1 / (1 - p) (Huang et al., arXiv:1603.09382). In evaluation mode,
 // returns x. This is torchvision's StochasticDepth with the mode "row".
 class StochasticDepth : public Model<StochasticDepth> {
   public:
@@ -46,7 +46,7 @@ struct ConvNormOptions {
     std::int64_t dilation = 1;
     std::int64_t groups = 1;
     ConvActivation activation = ConvActivation::relu;
-    double eps = 1e-5, momentum = 0.1;  // of the batch normalization
+    double eps = 1e-5, momentum = 0.1;  // options of the batch normalization
 };
 // A convolution without bias that keeps the image size for a stride of 1, a batch normalization and
 // an activation. The weights of the convolution have torchvision's initial values.
@@ -63,9 +63,9 @@ struct ConvNormActivation : Model<ConvNormActivation> {
 struct InvertedResidualOptions {
     std::int64_t in, expanded, out;  // numbers of channels
     std::int64_t squeezed = 0;       // channels of squeeze and excitation, or 0 without it
-    bool hard_gate = false;          // of squeeze and excitation
+    bool hard_gate = false;          // argument of SqueezeExcitation
     ConvActivation squeeze_activation = ConvActivation::relu;
-    ConvNormOptions conv = {};  // of the depthwise convolution, without `groups`
+    ConvNormOptions conv = {};  // options of the depthwise convolution, except `groups`
     double drop = 0;            // the probability of stochastic depth
 };
 // A 1 x 1 convolution to more channels (unless `expanded` is `in`), a depthwise convolution,

@@ -12,10 +12,10 @@
 
 namespace axle::nn {
 
-// A stage of EfficientNet: `layers` blocks, of which the first has the stride.
+// A stage of EfficientNet: `layers` blocks. Only the first block has the stride.
 struct EfficientNetStage {
     std::int64_t
-        expand_ratio;  // the ratio of channels of the depthwise convolution to those before
+        expand_ratio;  // channels of the depthwise convolution / input channels
     std::int64_t kernel, stride, out, layers;
 };
 
@@ -26,7 +26,7 @@ struct EfficientNetConfig {
     std::int64_t in_channels = 3;
     double dropout = 0.2;
     // The probability of stochastic depth grows linearly from 0 in the first block to almost this
-    // number in the last one.
+    // number in the last block.
     double stochastic_depth_prob = 0.2;
 };
 

@@ -12,7 +12,7 @@
 
 namespace axle::nn {
 
-// A block of MobileNetV3. Its input has the output channels of the block before.
+// A block of MobileNetV3. Its input has as many channels as the output of the previous block.
 struct MobileNetBlock {
     std::int64_t kernel, expanded, out;
     bool squeezes = false;   // whether it has squeeze and excitation

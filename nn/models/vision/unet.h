@@ -20,13 +20,14 @@ namespace axle::nn {
 struct UNetConfig {
     std::int64_t in_channels = 3;
     std::int64_t out_channels = 3;
-    // The channels of each resolution; each one except the first has half the height and width of
-    // the one before.
+    // The channels of each resolution. Each resolution after the first has half the height and
+    // width of the previous resolution.
     std::vector<std::int64_t> block_out_channels = {224, 448, 672, 896};
-    // Whether the blocks of each resolution have attention. diffusers names the types of blocks
-    // instead: AttnDownBlock2D and AttnUpBlock2D have it, DownBlock2D and UpBlock2D do not.
+    // Whether the blocks of each resolution have attention. In diffusers, the types of blocks are
+    // named instead: AttnDownBlock2D and AttnUpBlock2D have attention, DownBlock2D and UpBlock2D do
+    // not.
     std::vector<bool> attention = {false, true, true, true};
-    std::int64_t layers_per_block = 2;  // residual blocks on the way down; one more on the way up
+    std::int64_t layers_per_block = 2;  // residual blocks of a down block; an up block has one more
     // The size of attention heads, or nullopt for one head with all channels.
     std::optional<std::int64_t> attention_head_dim = 8;
     std::int64_t norm_num_groups = 32;
@@ -100,11 +101,12 @@ struct UNetMidBlock : Model<UNetMidBlock> {
 };
 
 struct UNetUpBlock : Model<UNetUpBlock> {
-    // `in` is the number of channels of the block below, and `skip` that of the next block.
+    // `in` is the number of channels of the block below, and `skip` the number of channels of the
+    // next block.
     UNetUpBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t skip,
                 bool attention, bool is_last);
-    // `skips` are the outputs of the way down that have not been used, of which the residual blocks
-    // take the last ones.
+    // `skips` are the outputs of the down blocks that are not used yet. The residual blocks use the
+    // last of these outputs.
     Tensor forward(Tensor x, const Tensor& time, const std::vector<Tensor>& skips);
     void visit(Visitor& v) override;
 
@@ -115,8 +117,8 @@ struct UNetUpBlock : Model<UNetUpBlock> {
 
 struct UNet : Model<UNet> {
     // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
-    // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides those
-    // with attention, and `attention` has one element for each resolution.
+    // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides the
+    // numbers of channels with attention, and `attention` has one element for each resolution.
     explicit UNet(const UNetConfig& config);
 
     // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at

@@ -13,13 +13,13 @@
 namespace axle::nn {
 
 struct VggConfig {
-    // Each number is a 3 x 3 convolution with so many output channels; 0 is a max pooling with
-    // stride 2.
+    // Each number adds a 3 x 3 convolution with this number of output channels; 0 adds a max
+    // pooling with stride 2.
     std::vector<std::int64_t> layers = {};
     bool batch_norm = false;  // whether batch normalization follows each convolution
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
-    double dropout = 0.5;        // of the classifier
+    double dropout = 0.5;        // dropout probability of the classifier
     std::int64_t hidden = 4096;  // the width of the two hidden layers of the classifier
 };
 
@@ -28,13 +28,13 @@ struct Vgg : Model<Vgg> {
     // and there is at least one convolution.
     explicit Vgg(const VggConfig& config);
 
-    // Maps images [N, in_channels, H, W] to logits [N, num_classes]. The features are averaged to
-    // 7 x 7. Throws ShapeError for other shapes and for images that the poolings reduce to nothing.
+    // Maps images [N, in_channels, H, W] to logits [N, num_classes]. The features are averaged to 7
+    // x 7. Throws ShapeError for other shapes and for images that are too small for the poolings.
     Tensor forward(const Tensor& images);
     void visit(Visitor& v) override;
 
     VggConfig config;
-    Sequential features;   // its indices are torchvision's
+    Sequential features;   // with torchvision's indices
     Linear fc1, fc2, fc3;  // classifier.0, classifier.3 and classifier.6
     Dropout dropout;
 };

@@ -8,7 +8,7 @@
 namespace axle::nn {
 namespace {
 
-constexpr double kVitEps = 1e-6;  // of all norms of torchvision's vision transformers
+constexpr double kVitEps = 1e-6;  // eps of all norms in torchvision's vision transformers
 
 const VisionTransformerConfig& checked_vit(const VisionTransformerConfig& config) {
     constexpr const char* kWho = "VisionTransformer";

@@ -78,7 +78,7 @@ struct VisionEncoder : Model<VisionEncoder> {
 };
 
 struct VisionTransformer : Model<VisionTransformer> {
-    // Initializes the weights as torchvision does; those of the head are 0. Throws ValueError
+    // Initializes the weights as torchvision does; the weights of the head are 0. Throws ValueError
     // unless all sizes are positive, patch_size divides image_size, and num_heads divides
     // hidden_dim.
     explicit VisionTransformer(const VisionTransformerConfig& config);
