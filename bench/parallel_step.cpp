@@ -68,7 +68,9 @@ nlohmann::json measure(const Options& options) {
             group, dist::context_exchange_of(options.parallel));
         replicas = std::make_shared<dist::DataParallel>(model, group);
     } else if (group->size() > 1) {
-        throw std::invalid_argument("--parallel none: needs one process");
+        throw std::invalid_argument(
+            "bench_parallel_step: --parallel none needs one process: the job has " +
+            std::to_string(group->size()));
     }
 
     optim::AdamW optimizer(model.parameters(),
@@ -105,7 +107,8 @@ Options parse(const std::vector<std::string>& arguments) {
     Options options;
     for (std::size_t i = 0; i < arguments.size(); i += 2) {
         const std::string& name = arguments[i];
-        if (i + 1 == arguments.size()) throw std::invalid_argument(name + ": needs a value");
+        if (i + 1 == arguments.size())
+            throw std::invalid_argument("bench_parallel_step: " + name + " needs a value");
         const std::string& value = arguments[i + 1];
         if (name == "--parallel")
             options.parallel = value;
@@ -114,10 +117,13 @@ Options parse(const std::vector<std::string>& arguments) {
         else if (name == "--steps")
             options.steps = std::stoi(value);
         else
-            throw std::invalid_argument("expected --parallel, --threads or --steps: " + name);
+            throw std::invalid_argument(
+                "bench_parallel_step: the option must be --parallel, --threads or --steps: " +
+                name);
     }
     if (options.steps < 1)
-        throw std::invalid_argument("--steps: must be positive: " + std::to_string(options.steps));
+        throw std::invalid_argument("bench_parallel_step: --steps must be positive: " +
+                                    std::to_string(options.steps));
     return options;
 }
 

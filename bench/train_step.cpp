@@ -200,7 +200,8 @@ Training training_of(const Options& options) {
     if (options.model == "char-gpt") return gpt_training(options, char_gpt(), 12, 64);
     if (options.model == "gpt2") return gpt_training(options, {}, 4, 64);
     throw std::invalid_argument(
-        "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " + options.model);
+        "bench_train_step: --model must be mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " +
+        options.model);
 }
 
 // --- worker
@@ -249,7 +250,8 @@ void serve_model(const Options& options) {
     if (name == "gpt2-774m") return gpt2(36, 20, 1280);
     if (name == "gpt2-1558m") return gpt2(48, 25, 1600);
     throw std::invalid_argument(
-        "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt, gpt2, gpt2-124m, gpt2-350m, "
+        "bench_train_step: --model must be mlp, tiny-mlp, lenet, resnet18, char-gpt, gpt2, "
+        "gpt2-124m, gpt2-350m, "
         "gpt2-774m or gpt2-1558m: " +
         name);
 }
@@ -274,7 +276,8 @@ dist::ShardingStrategy strategy_named(const std::string& name) {
           dist::ShardingStrategy::shard_optimizer})
         if (name == name_of(strategy)) return strategy;
     throw std::invalid_argument(
-        "--sharding must be full_shard, shard_grad_op or shard_optimizer: " + name);
+        "bench_train_step: --sharding must be full_shard, shard_grad_op or shard_optimizer: " +
+        name);
 }
 
 Options parse(const std::vector<std::string>& arguments) {
@@ -290,7 +293,8 @@ Options parse(const std::vector<std::string>& arguments) {
             --i;
             continue;
         }
-        if (i + 1 == arguments.size()) throw std::invalid_argument(name + ": needs a value");
+        if (i + 1 == arguments.size())
+            throw std::invalid_argument("bench_train_step: " + name + " needs a value");
         const std::string& value = arguments[i + 1];
         if (name == "--model")
             options.model = value;
@@ -310,14 +314,17 @@ Options parse(const std::vector<std::string>& arguments) {
             options.time = std::stoll(value);
         else
             throw std::invalid_argument(
-                "bench_train_step: expected --serve, --compile, --deterministic, --model, "
+                "bench_train_step: the option must be --serve, --compile, --deterministic, "
+                "--model, "
                 "--threads, --steps, --dtype, --sharding, --device, --batch or --time: " +
                 name);
     }
     if (options.dtype != "f32" && options.dtype != "bf16")
-        throw std::invalid_argument("--dtype: expected f32 or bf16: " + options.dtype);
+        throw std::invalid_argument("bench_train_step: --dtype must be f32 or bf16: " +
+                                    options.dtype);
     if (options.steps < 1)
-        throw std::invalid_argument("--steps: must be positive: " + std::to_string(options.steps));
+        throw std::invalid_argument("bench_train_step: --steps must be positive: " +
+                                    std::to_string(options.steps));
     return options;
 }
 

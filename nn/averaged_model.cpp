@@ -10,12 +10,18 @@ namespace axle::nn {
 namespace {
 
 void check_same(const StateDict& average, const StateDict& model) {
-    bool same = average.size() == model.size();
-    for (std::size_t i = 0; same && i < average.size(); ++i)
-        same = average[i].first == model[i].first &&
-               average[i].second.shape() == model[i].second.shape();
-    if (!same)
-        throw ShapeError("AveragedModel: the model must have the same tensors as the average");
+    if (average.size() != model.size())
+        throw ShapeError(str("AveragedModel: the model must have the same tensors as the average: ",
+                             "the model has ", model.size(), " tensors, the average has ",
+                             average.size()));
+    for (std::size_t i = 0; i < average.size(); ++i)
+        if (average[i].first != model[i].first ||
+            average[i].second.shape() != model[i].second.shape())
+            throw ShapeError(
+                str("AveragedModel: the model must have the same tensors as the average: the model "
+                    "has ",
+                    model[i].first, " ", model[i].second.shape(), ", the average has ",
+                    average[i].first, " ", average[i].second.shape()));
 }
 
 void update_tensors(const StateDict& averages, const StateDict& tensors, std::int64_t updates,

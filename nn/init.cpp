@@ -15,10 +15,10 @@ thread_local int empty_weights = 0, deferred_weights = 0;
 
 // Returns fan_in, the product of all sizes except the first, or fan_out, the product of all sizes
 // except the second.
-double fan_of(const Tensor& t, Fan fan) {
+double fan_of(const char* op, const Tensor& t, Fan fan) {
     if (t.dim() < 2)
         throw ShapeError(
-            str("init: the tensor must have at least two dimensions: it is ", t.shape()));
+            str(op, ": the tensor must have at least two dimensions: it is ", t.shape()));
     return static_cast<double>(t.numel()) / static_cast<double>(t.size(fan == Fan::in ? 0 : 1));
 }
 
@@ -78,27 +78,31 @@ double calculate_gain(Nonlinearity nonlinearity, double a) {
 void kaiming_uniform_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
     check_device("kaiming_uniform_", {&t});
     if (t.numel() == 0) return;
-    const double bound = calculate_gain(nonlinearity, a) * std::sqrt(3.0 / fan_of(t, fan));
+    const double bound =
+        calculate_gain(nonlinearity, a) * std::sqrt(3.0 / fan_of("kaiming_uniform_", t, fan));
     uniform_(t, -bound, bound);
 }
 
 void kaiming_normal_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
     check_device("kaiming_normal_", {&t});
     if (t.numel() == 0) return;
-    normal_(t, 0, calculate_gain(nonlinearity, a) / std::sqrt(fan_of(t, fan)));
+    normal_(t, 0, calculate_gain(nonlinearity, a) / std::sqrt(fan_of("kaiming_normal_", t, fan)));
 }
 
 void xavier_uniform_(Tensor& t, double gain) {
     check_device("xavier_uniform_", {&t});
     if (t.numel() == 0) return;
-    const double bound = gain * std::sqrt(6.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out)));
+    constexpr const char* kOp = "xavier_uniform_";
+    const double bound =
+        gain * std::sqrt(6.0 / (fan_of(kOp, t, Fan::in) + fan_of(kOp, t, Fan::out)));
     uniform_(t, -bound, bound);
 }
 
 void xavier_normal_(Tensor& t, double gain) {
     check_device("xavier_normal_", {&t});
     if (t.numel() == 0) return;
-    normal_(t, 0, gain * std::sqrt(2.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out))));
+    constexpr const char* kOp = "xavier_normal_";
+    normal_(t, 0, gain * std::sqrt(2.0 / (fan_of(kOp, t, Fan::in) + fan_of(kOp, t, Fan::out))));
 }
 
 Tensor parameter(const Shape& shape) {

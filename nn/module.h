@@ -242,7 +242,7 @@ class Module {
         }
         OwningPtr<Scopes> scopes_;  // null unless the module has hooks, call hooks or a LayerCast
         bool converts_ = false;
-        bool converts_all_ = false;  // whether to convert all floating outputs, not only half precision
+        bool converts_all_ = false;  // whether all floating outputs are converted
         DType output_dtype_ = f32;
     };
 

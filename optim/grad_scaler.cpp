@@ -127,10 +127,11 @@ void GradScaler::unscale_(Optimizer& optimizer) {
         case Stage::unscaled:
             throw UsageError(
                 "GradScaler: unscale_() has already been called on this optimizer since the last "
-                "update()");
+                "update(); call it once in each step");
         case Stage::stepped:
             throw UsageError(
-                "GradScaler: unscale_() must be called before step(): step() has been called");
+                "GradScaler: unscale_() must be called before step(): step() has been called; call "
+                "update() first");
     }
     for (const Tensor& param : optimizer.parameters())
         if (const Tensor grad = autograd::local_part(param).grad();

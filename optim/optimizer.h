@@ -128,7 +128,7 @@ class Optimizer {
     // Updates every parameter that has a gradient. Does nothing if the hooks do not allow a step,
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
     // if the parameters are on several devices or the scalars are on another device, ShapeError if
-    // the shape or the device of a gradient differs from that of its parameter, and UsageError if a
+    // the shape or the device of a gradient differs from its parameter, and UsageError if a
     // captured step would create state or choose the seed of stochastic rounding. If step() throws
     // one of these errors, or runs out of memory, no parameter and no existing state has changed.
     void step();
@@ -160,7 +160,7 @@ class Optimizer {
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
     // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups. The
     // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
-    // "rounding_seed", and each state has "step", also for SGD and Lion.
+    // "rounding_seed", and each state has "step", even for SGD and Lion.
     Tree state_dict();
     // Copies options and state from the tree, and converts buffers to the device of their
     // parameters and to f32 (f64 for f64 parameters). Missing options keep their values; unknown
@@ -223,7 +223,8 @@ class Optimizer {
                                               std::size_t index) const;
     virtual DType buffer_dtype(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
-    // Implements step(closure), if the hooks allow a step. The closure runs with recording.
+    // Implements step(closure), if the hooks allow a step. The closure runs with gradients
+    // recorded.
     virtual Tensor step_with_closure(const std::function<Tensor()>& closure);
     // Returns whether own_state() and load_own_state() replace the states of parameters.
     virtual bool has_own_state() const { return false; }
@@ -324,10 +325,10 @@ class GroupTable {
     Tensor copy_;  // the copy on the GPU, as bytes
 };
 
-// The part of an optimizer that depends on the options' type, which must have lr,
-// stochastic_rounding, named() and check(op). If the optimizer has momentum or weight decay, the
-// type also has momentum_ref() or weight_decay. If not all parameters are supported, it has a
-// static function check_param(param), which throws.
+// The part of an optimizer that depends on the type of the options. Options must have lr,
+// stochastic_rounding, named() and check(op). With momentum or weight decay, Options also has
+// momentum_ref() or weight_decay. If not all parameters are supported, it has a static function
+// check_param(param), which throws.
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:

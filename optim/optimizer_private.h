@@ -14,8 +14,8 @@ struct Optimizer::Private {
     std::unordered_map<const Impl*, ParamState> states;
     std::string state_folder;  // see offload_states()
 
-    // The kernel table of the current step. Every step fills it again, which costs no more than
-    // checking whether it has changed.
+    // The kernel table of the current step. Every step fills it again, which is as fast as checking
+    // whether it has changed.
     std::vector<kernels::Slot> slots;
     std::vector<Tensor> updated;
     // Contiguous copies of strided parameters (copied back after the step) and of strided

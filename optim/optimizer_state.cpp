@@ -184,7 +184,8 @@ ParamState Optimizer::load_state(const Tensor& param, std::size_t group, const T
                                              {.dtype = dtype, .device = device});
             continue;
         }
-        // The state of a sharded parameter is given for all of its elements, or for its local part.
+        // A saved buffer of a sharded parameter has the shape of the whole parameter or of its
+        // local part.
         const std::optional<Shape> shape = buffer_shape(param, group, b);
         if (!saved || saved->is_null() || !shape) continue;
         Tensor buffer = saved->tensor();

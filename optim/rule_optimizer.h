@@ -1,5 +1,5 @@
-// RuleOptimizer: an optimizer that updates each element of a parameter on its own, with one kernel
-// call for all parameters.
+// RuleOptimizer: an optimizer that updates each element of a parameter independently, with one
+// kernel call for all parameters.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace axle::optim {
 
-// Options has the members that GroupedOptimizer needs, and kName, the name in error messages. Row
-// is the kernel's form of the options. The constructors throw ValueError for an empty list, for
+// Options must have the members that GroupedOptimizer needs, and kName, the name in error messages.
+// Row is the kernel's form of the options. The constructors throw ValueError for an empty list, for
 // parameters that are undefined, repeated or not leaves, and for options out of range. The
 // parameters can be sharded or slices; then each process updates its elements.
 template <class Options, class Row>

@@ -30,16 +30,17 @@ struct TensorStep {
     Tensor t;        // the number of the step, f32, from 1
 };
 
-// Throws UsageError: the optimizer needs whole parameters.
+// Throws UsageError with a message that the optimizer needs whole parameters.
 [[noreturn]] void refuse_divided(const char* optimizer);
 // Throws ValueError if stochastic_rounding is true.
 void refuse_stochastic_rounding(const char* op, bool stochastic_rounding);
 
-// Options has the members that GroupedOptimizer needs, and kName, the name in error messages. The
-// constructors throw ValueError for an empty list, for parameters that are undefined, repeated or
-// not leaves, and for options out of range. Besides the errors of Optimizer::step(), step() throws
-// UsageError if parameters are sharded or slices, and in the capture of a graph. It uses several
-// tensor ops for each parameter, so it may have updated some parameters if it runs out of memory.
+// Options must have the members that GroupedOptimizer needs, and kName, the name in error messages.
+// The constructors throw ValueError for an empty list, for parameters that are undefined, repeated
+// or not leaves, and for options out of range. Besides the errors of Optimizer::step(), step()
+// throws UsageError if parameters are sharded or slices, and in the capture of a graph. It uses
+// several tensor ops for each parameter, so it may have updated some parameters if it runs out of
+// memory.
 template <class Options>
 class TensorOptimizer : public GroupedOptimizer<Options> {
   public:

@@ -73,7 +73,7 @@ expect_refused(core/ops/softmax.cpp "\"neighbour.h\"" "from the root")
 
 file(REMOVE_RECURSE ${SCRATCH})
 
-# A folder with 31 sources, and a source with 401 lines, are refused.
+# A folder with 31 sources, and a source with 401 lines, are rejected.
 file(REMOVE_RECURSE ${tree})
 file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})
 foreach(i RANGE 1 31)

@@ -250,8 +250,8 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     return outcome;
 }
 
-// Returns what the model generates, as text or, without a tokenizer, as token ids. The prompt is a
-// line break if the tokenizer has one, else the first token of the training data.
+// Returns generated text or, without a tokenizer, generated token ids. The prompt is a line break
+// if the tokenizer has one, else the first token of the training data.
 std::string sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
     std::vector<std::int64_t> ids = {corpus.train[0]};
     try {

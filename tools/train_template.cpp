@@ -175,8 +175,8 @@ void set_verbosity(const Accelerator& accelerator) {
     set_log_level(accelerator.is_local_main_process() ? LogLevel::warning : LogLevel::error);
 }
 
-// Starts the trackers. A resumed run logs some steps again, so the trackers remove entries from
-// first_step on.
+// Starts the trackers. A resumed run logs some steps again, so the trackers remove the entries of
+// first_step and later steps.
 void start_trackers(Accelerator& accelerator, const Config& config, const Tree& resolved,
                     std::int64_t first_step) {
     Tree options = Tree::map();

@@ -48,7 +48,7 @@ void check_name(const char* container, std::string_view name,
     if (name.find('.') != std::string_view::npos)
         throw ValueError(str(container, ": the name must not contain a dot: ", shown));
     if (std::find(existing.begin(), existing.end(), name) != existing.end())
-        throw ValueError(str(container, ": the name exists already: ", shown));
+        throw ValueError(str(container, ": the name already exists: ", shown));
 }
 
 void throw_wrong_type(const char* container, const std::string& child,

@@ -49,7 +49,7 @@ void MixtureOfExperts::visit(Visitor& v) {
 
 Tensor MixtureOfExperts::auxiliary_loss() const {
     if (!auxiliary_.defined())
-        throw UsageError("MixtureOfExperts: auxiliary_loss() needs a call of forward()");
+        throw UsageError("MixtureOfExperts: auxiliary_loss() needs a call of forward() before it");
     return auxiliary_;
 }
 

@@ -228,7 +228,9 @@ void LBFGS::load_own_state(const Tree& tree) {
     state.t = number_of(tree["t"]);
     const Tree &changes = tree["old_dirs"], &steps = tree["old_stps"], &ro = tree["ro"];
     if (steps.size() != changes.size() || ro.size() != changes.size())
-        throw ValueError("LBFGS: load_state_dict: old_dirs, old_stps and ro differ in size");
+        throw ValueError(
+            str("LBFGS: load_state_dict: old_dirs, old_stps and ro must have equal sizes: ",
+                changes.size(), ", ", steps.size(), " and ", ro.size()));
     for (std::size_t i = 0; i < changes.size(); ++i)
         state.history.push_back(
             {vector("old_dirs", changes[i]), vector("old_stps", steps[i]), number_of(ro[i])});

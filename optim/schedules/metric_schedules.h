@@ -57,7 +57,7 @@ struct PlateauOptions {
     ThresholdMode threshold_mode = ThresholdMode::rel;
     std::int64_t cooldown = 0;  // steps after a reduction that are not counted
     PerGroup min_lr = 0;
-    double eps = 1e-8;  // smaller changes of the rate are not made
+    double eps = 1e-8;  // smaller changes of the rate are skipped
 };
 
 // Multiplies lr by factor, but keeps lr at min_lr or above, when the metric has not improved for
@@ -91,7 +91,7 @@ struct GreedyOptions {
     std::int64_t warmup = 0;    // steps after an increase that are not counted
     PerGroup min_lr = 1e-3;
     PerGroup max_lr = 1;
-    double eps = 1e-8;    // smaller changes of the rate are not made
+    double eps = 1e-8;    // smaller changes of the rate are skipped
     bool smooth = false;  // uses the mean of the last window_size metrics
     std::int64_t window_size = 50;
     std::int64_t reset_start = 500;  // number of reductions at min_lr before a reset

@@ -14,7 +14,7 @@ namespace axle::optim {
 // The decay of the learning rate after the warmup. With p from 0 at the end of the warmup to 1 at
 // lr_decay_steps, the rate is min_lr + c (lr0 - min_lr).
 enum class LrDecay : std::uint8_t {
-    constant,             // the rate is lr0, also after lr_decay_steps
+    constant,             // the rate is lr0, even after lr_decay_steps
     linear,               // c = 1 - p
     cosine,               // c = (1 + cos(pi p)) / 2
     inverse_square_root,  // the rate is lr0 sqrt(warmup / step), but at least min_lr
@@ -51,10 +51,9 @@ struct ParamScheduleOptions {
     LrDecay lr_decay = LrDecay::linear;
     double wsd_decay_steps = 0;
     WsdDecay wsd_decay = WsdDecay::exponential;
-    // If they are not set, the schedule does not change the weight decay. The group with the
-    // largest initial weight decay gets the whole value, and each other group a share in proportion
-    // to its initial weight decay. If all initial weight decays are 0, all groups get the whole
-    // value.
+    // If unset, the schedule does not change the weight decay. The group with the largest initial
+    // weight decay gets the whole value, and each other group a share in proportion to its initial
+    // weight decay. If all initial weight decays are 0, all groups get the whole value.
     std::optional<double> start_weight_decay = {}, end_weight_decay = {};
     double weight_decay_steps = 0;
     WeightDecayIncrease weight_decay_increase = WeightDecayIncrease::constant;
@@ -93,7 +92,7 @@ class OptimizerParamScheduler : public Scheduler {
     ParamScheduleOptions options_;
     bool sets_weight_decay_ = false;
     double start_weight_decay_ = 0, end_weight_decay_ = 0;
-    std::vector<double> weight_decay_shares_;  // of each group
+    std::vector<double> weight_decay_shares_;  // one per group
 };
 
 }  // namespace axle::optim

@@ -170,7 +170,7 @@ class Scheduler {
     bool is_starting() const { return starting_; }
     // Sets the epoch and the step count, and stores the current rates as the last rates.
     void set_position(std::int64_t epoch, std::int64_t step_count);
-    // Returns the rate of each group before its first scheduler, also for groups that were added
+    // Returns the rate of each group before its first scheduler, including groups that were added
     // later.
     const std::vector<double>& base_lrs();
     void set_base_lrs(std::vector<double> rates);

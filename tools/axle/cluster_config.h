@@ -10,8 +10,9 @@
 
 namespace axle::launcher {
 
-// The fields of the file. A field that is missing in the file has its default, but num_processes is
-// 1 for the type NO. Null values, such as an optional without a value, are not written.
+// The fields of the file. A field that is missing in the file has its default, except that
+// num_processes is 1 for the type NO. Null values, such as an optional without a value, are not
+// written.
 struct ClusterConfig {
     std::string compute_environment = "LOCAL_MACHINE";
     // The type: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM. Other types of
@@ -52,7 +53,7 @@ std::string expand_home(const std::string& path);
 
 // Reads a YAML file, or a JSON file if the path ends in .json. Accepts `fp16: true` and
 // `dynamo_backend` of old files, and logs one warning about TPU fields. Throws FileError if the
-// file can't be read. Throws ValueError with the path if the file has unknown keys (the message
+// file cannot be read. Throws ValueError with the path if the file has unknown keys (the message
 // lists them), an invalid value, no distributed_type, or a SageMaker configuration.
 ClusterConfig read_config(const std::string& path);
 // Reads the file at the default path. Returns nullopt if the file does not exist.

@@ -136,7 +136,7 @@ class Answers {
             throw UsageError("config: DeepSpeed flags need --distributed_type DEEPSPEED: it is " +
                              config_.distributed_type);
         if (is_deepspeed) config_.deepspeed_config = deepspeed_config_of(deepspeed_);
-        // DeepSpeed's file contains the precision.
+        // If a DeepSpeed file is given, it contains the precision.
         if (deepspeed_["deepspeed_config_file"] && !precision_->was_given())
             config_.mixed_precision.reset();
         if (!type_->was_given() && !is_fsdp && !is_deepspeed &&

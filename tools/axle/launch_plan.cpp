@@ -321,7 +321,7 @@ class Planner {
             note_unused("--fsdp_", f_.fsdp);
     }
 
-    // Notes given flags that have no effect, because another flag is missing.
+    // Records the given flags that have no effect because another flag is missing.
     void note_unused(const std::string& prefix, const FlagValues& flags) {
         for (const auto& [name, value] : flags)
             if (value) p_.without_effect.push_back(prefix + name);

@@ -14,7 +14,7 @@
 namespace axle::launcher {
 namespace {
 
-// Returns the output of `program --version`, or "" if the program can't be run or fails.
+// Returns the output of `program --version`, or "" if the program cannot be run or fails.
 std::string version_of(const std::string& program) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return "";

@@ -261,7 +261,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
         config.enable_cpu_affinity =
             asker.yes("Bind each process to its share of the CPU cores?", false);
     }
-    // DeepSpeed's file contains the precision.
+    // If a DeepSpeed file is given, it contains the precision.
     if (is_deepspeed && config.deepspeed_config.contains("deepspeed_config_file")) return config;
     const std::vector<std::string> precisions = {"no", "fp16", "bf16", "fp8"};
     config.mixed_precision =

@@ -17,7 +17,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus);
 // or the CPU if there is none.
 ClusterConfig default_config(int gpus);
 
-// Throws UsageError for a configuration that can't be launched, such as two machines without the
+// Throws UsageError for a configuration that cannot be launched, such as two machines without the
 // address of machine 0.
 void check_answers(const ClusterConfig& config);
 

@@ -10,6 +10,7 @@
 #include "accel/utils/random.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/tree/tree.h"
 #include "data/sampler.h"
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
@@ -18,7 +19,10 @@ namespace axle::launcher {
 namespace {
 
 void check_is(const Tensor& x, const std::vector<double>& wanted, const std::string& what) {
-    expect(numbers(x) == wanted, what + " returned wrong values");
+    const std::vector<double> found = numbers(x);
+    expect(found == wanted,
+           str(what, " must return ", Tree(Tree::List(wanted.begin(), wanted.end())),
+               ": it returned ", Tree(Tree::List(found.begin(), found.end()))));
 }
 
 // Checks collectives on tensors whose elements are rank + 1, so that sums over P ranks are P (P +

@@ -44,7 +44,7 @@ void run_checks(const PartialState& state, const std::vector<Check>& checks,
             wrong = str("rank ", group->rank(), ": ", check.name, ": ", error.what());
         }
         // If a check fails on one process, other processes may still wait in a collective. Then the
-        // group can't be used any more.
+        // group cannot be used any more.
         std::vector<Tree> said;
         try {
             said = group->all_gather_object(wrong);

@@ -172,7 +172,7 @@ Curve smoothed(const Curve& curve, std::size_t window) {
             sum += curve.y[k];
             ++count;
         }
-        result.y[i] = sum / count;  // NaN, a gap in the curve, without values
+        result.y[i] = sum / count;  // NaN (a gap in the curve) if there are no values
     }
     return result;
 }

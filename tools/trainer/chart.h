@@ -22,9 +22,9 @@ struct Chart {
     bool from_zero = false;
 };
 
-// Returns the first and the last point of a curve, and the smallest and the largest value of each
-// section, so that peaks stay visible: at most `points` points. Returns the whole curve if it is
-// that short, or if `points` is less than 4.
+// Returns at most `points` points of a curve: the first and the last point, and the smallest and
+// the largest value of each section, so that peaks stay visible. Returns the whole curve if it has
+// at most `points` points, or if `points` is less than 4.
 Curve thinned(const Curve& curve, std::size_t points);
 
 // Returns a curve in which each value is replaced by the mean of the finite values in a window

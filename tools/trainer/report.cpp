@@ -132,7 +132,7 @@ std::string charts_section(const Metrics& metrics) {
         figures += figure(chart, svg, values.size());
         values.push_back(values_of(chart));
     }
-    // "<" is escaped, so that the text can't contain "</script>" or "<!--".
+    // "<" is escaped, so that the text cannot contain "</script>" or "<!--".
     std::string json = to_json(values, -1);
     for (std::size_t at = 0; (at = json.find('<', at)) != std::string::npos;)
         json.replace(at, 1, "\\u003c");

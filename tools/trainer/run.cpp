@@ -43,7 +43,7 @@ bool optional_output(F&& write) {
         write();
         return true;
     } catch (const FileError& error) {
-        log(LogLevel::warning, "an output is not written: ", error.what());
+        log(LogLevel::warning, "an optional output file was not written: ", error.what());
         return false;
     }
 }

@@ -137,7 +137,7 @@ class Run {
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
-    // called after every update. If a checkpoint can't be written, logs a warning and tries again
+    // called after every update. If a checkpoint cannot be written, logs a warning and tries again
     // at the next interval; throws FileError if it is the run's last checkpoint, or if a signal
     // ends the run.
     void end_update();
@@ -167,8 +167,8 @@ class Run {
     std::optional<accel::ProfileSession> profile_;
     std::vector<profiler::Row> operations_;
     Clock::time_point start_, update_start_;
-    Tensor loss_sum_;              // of the micro-batches of an update
-    std::int64_t loss_count_ = 0;  // the number of its terms
+    Tensor loss_sum_;              // sum over the micro-batches of an update
+    std::int64_t loss_count_ = 0;  // number of losses in loss_sum_
     double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // number of updates since the program started
     std::int64_t saved_ = -1;   // the step of the last checkpoint that was saved

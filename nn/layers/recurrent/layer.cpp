@@ -128,7 +128,10 @@ void check_packed(const char* who, const PackedSequence& sequence) {
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total += size;
     if (sizes.empty() || sizes.back() < 1 || !std::is_sorted(sizes.rbegin(), sizes.rend()))
-        throw ValueError(str(who, ": batch_sizes must be positive and must not increase"));
+        throw ValueError(str(
+            who, ": batch_sizes must be positive and must not increase: ",
+            sizes.empty() ? "they are empty"
+                          : str("the first is ", sizes.front(), ", the last is ", sizes.back())));
     if (sequence.data.dim() < 1 || sequence.data.size(0) != total)
         throw ValueError(str(who, ": the sum of batch_sizes is ", total, ", but data is ",
                              sequence.data.shape()));

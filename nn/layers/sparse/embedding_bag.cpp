@@ -20,9 +20,11 @@ std::vector<std::int64_t> host_values(const Tensor& t) {
 void check_offsets(const std::vector<std::int64_t>& offsets, std::int64_t n) {
     if (!offsets.empty() && offsets[0] != 0)
         throw ValueError(str("EmbeddingBag: offsets must begin with 0: the first is ", offsets[0]));
-    if (!std::is_sorted(offsets.begin(), offsets.end()) || (!offsets.empty() && offsets.back() > n))
-        throw ValueError(
-            str("EmbeddingBag: offsets must be increasing and not exceed the number of ids ", n));
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+        if (offsets[i] > n || (i > 0 && offsets[i] < offsets[i - 1]))
+            throw ValueError(
+                str("EmbeddingBag: offsets must be increasing and not exceed the number of ids ", n,
+                    ": offset ", i, " is ", offsets[i]));
 }
 
 // Returns the result for ids [bags, n], of which some can be padding.
@@ -124,7 +126,8 @@ Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offs
         throw ShapeError(str("EmbeddingBag: weight must be [rows, width]: it is ", weight.shape()));
     if (per_sample_weights.defined()) {
         if (options.mode != BagMode::sum)
-            throw UsageError("EmbeddingBag: per_sample_weights need the mode sum");
+            throw UsageError(str("EmbeddingBag: per_sample_weights need the mode sum: the mode is ",
+                                 options.mode == BagMode::mean ? "mean" : "max"));
         if (per_sample_weights.shape() != ids.shape())
             throw ShapeError(str("EmbeddingBag: per_sample_weights must be ", ids.shape(),
                                  ", as ids: it is ", per_sample_weights.shape()));
@@ -139,7 +142,9 @@ Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offs
     if (ids.dim() != 1)
         throw ShapeError(
             str("EmbeddingBag: ids must have one or two dimensions: they are ", ids.shape()));
-    if (!offsets.defined()) throw UsageError("EmbeddingBag: 1-d ids need offsets");
+    if (!offsets.defined())
+        throw UsageError(
+            str("EmbeddingBag: 1-d ids need offsets: ids are ", ids.shape(), ", without offsets"));
     check_index_dtype("EmbeddingBag", offsets);
     const std::int64_t extra = options.include_last_offset ? 1 : 0;
     if (offsets.dim() != 1 || offsets.size(0) < extra)

@@ -80,7 +80,7 @@ Tensor causal_t5_mask(std::int64_t time, Device device) {
 }
 
 void check_t5_labels(const Tensor& ids, const Tensor& labels) {
-    if (!labels.defined()) throw ValueError("t5: labels must be given");
+    if (!labels.defined()) throw ValueError("t5: labels must be given: they are undefined");
     if (labels.dim() != 2 || ids.dim() != 2 || labels.size(0) != ids.size(0))
         throw ShapeError(str("t5: ids and labels must be [batch, time]: ids ", ids.shape(),
                              ", labels ", labels.shape()));
@@ -131,7 +131,9 @@ T5Attention::T5Attention(const T5Config& config, bool is_decoder_, bool has_bias
 
 Tensor T5Attention::position_bias(std::int64_t time) {
     if (!relative_attention_bias)
-        throw UsageError("T5Attention: only the first layer has relative_attention_bias");
+        throw UsageError(
+            "T5Attention: position_bias() needs relative_attention_bias, which only the first "
+            "layer has");
     const std::vector<std::int64_t> buckets = relative_position_buckets(
         time, is_decoder, relative_attention_bias->weight.size(0), max_distance);
     const Device device = relative_attention_bias->weight.device();
@@ -299,7 +301,8 @@ ModelOutput T5ForConditionalGeneration::outputs(const Tree& batch) {
 
 std::vector<std::int64_t> T5ForConditionalGeneration::generate(const std::vector<std::int64_t>& ids,
                                                                std::int64_t count) {
-    if (ids.empty()) throw ValueError("generate: the source must have at least one id");
+    if (ids.empty())
+        throw ValueError("generate: the source must have at least one id: ids is empty");
     if (count < 0) throw ValueError(str("generate: count must be at least 0: ", count));
     const NoGrad no_grad;
     const EvaluationScope evaluating("generate", *this);

@@ -18,7 +18,7 @@ Tensor activated(const Tensor& x, ConvActivation activation) {
         case ConvActivation::hardswish:
             return hardswish(x);
     }
-    throw ValueError("ConvActivation: unknown value");
+    throw ValueError(str("ConvActivation: unknown value ", static_cast<int>(activation)));
 }
 
 Conv2d fan_out_conv(std::int64_t in, std::int64_t out, std::int64_t kernel,

@@ -200,8 +200,10 @@ Tensor UNet::forward(const Tensor& x, const Tensor& times, const Tensor& classes
         throw ShapeError(
             str("UNet: times must be [1] or [", x.size(0), "]: they are ", times.shape()));
     if (classes.defined() != class_embedding.has_value())
-        throw ValueError(classes.defined() ? "UNet: the model has no classes"
-                                           : "UNet: the model needs classes");
+        throw ValueError(
+            classes.defined()
+                ? "UNet: the model has no classes (num_class_embeds): classes must be undefined"
+                : "UNet: the model needs classes (num_class_embeds): classes are undefined");
     const Tensor sinusoids =
         timestep_embedding(times, config.block_out_channels.front(), config.flip_sin_to_cos,
                            config.freq_shift, conv_in.weight.dtype());

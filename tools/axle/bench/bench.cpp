@@ -50,7 +50,7 @@ Vectors vectors_of(const std::string& target) {
     return Vectors::portable;
 }
 
-// Selects the instruction set, which must happen before the first kernel runs. Throws UsageError if
+// Selects the instruction set. Must be called before the first kernel runs. Throws UsageError if
 // this CPU or this build does not have it.
 void select_target(const std::string& target) {
     if (target.empty()) return;
@@ -177,7 +177,7 @@ class Runner {
         results_.rows.push_back(row);
         bar_->update(++done_);
     }
-    // Prints a line to stdout, above the bar if both are on the terminal.
+    // Prints a line to stdout, above the progress bar if both are on the terminal.
     void print(const std::string& line) {
         if (bar_ != nullptr && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1)
             bar_->print(line);
@@ -206,7 +206,8 @@ void print_list(const FoundLibraries& found) {
         std::cout << "    " << name << ": " << place << '\n';
 }
 
-// Throws FileError if a file cannot be written, so that this is known before the measurement.
+// Throws FileError if a file cannot be written. Called before the measurement, whose results would
+// otherwise be lost.
 void check_writable(const std::string& path) {
     if (path.empty()) return;
     if (fs::is_directory(path))
@@ -223,7 +224,7 @@ void write(const std::string& path, const std::string& text) {
     std::cout << "wrote " << path << '\n';
 }
 
-// Adds the kernels of a library. Throws UsageError if none of the jobs measures any of them.
+// Adds the kernels of a library. Throws UsageError if no job measures one of its kernels.
 void add_library(const std::string& path, const std::vector<Job>& jobs, FoundLibraries& found) {
     bool measured = false;
     std::vector<std::string> names;

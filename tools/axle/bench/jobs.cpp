@@ -13,8 +13,8 @@ namespace {
 const std::string& text_of(const std::string& value) { return value; }
 std::string text_of(DType value) { return short_name(value); }
 
-// Returns those values of an option that the kernel supports: the given ones, or else its default.
-// If the kernel was named, each given value must be supported.
+// Returns the given values of an option that the kernel supports, or the kernel's default if no
+// value is given. If the user named the kernel, each given value must be supported.
 template <class T>
 std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
                          const std::vector<T>& given, const std::vector<T>& known,
@@ -70,7 +70,11 @@ std::vector<Job> jobs_of(const Settings& settings) {
                      supported(*kernel, named, "layout", settings.layouts, kernel->layouts,
                                joined(kernel->layouts)))
                     jobs.push_back({kernel, {shape, dtype, layout}});
-    if (jobs.empty()) throw UsageError("bench: no kernel supports these dtypes and layouts");
+    if (jobs.empty())
+        throw UsageError(
+            str("bench: no selected kernel supports these dtypes and layouts: the dtypes are ",
+                in_quotes(joined(settings.dtypes)), ", the layouts are ",
+                in_quotes(joined(settings.layouts))));
     return jobs;
 }
 

@@ -17,7 +17,7 @@ struct Settings {
     bool list = false;
 };
 
-// A kernel with the operands that it is measured with.
+// A kernel, and the operands for its measurement.
 struct Job {
     const Kernel* kernel;
     Case call;

@@ -39,7 +39,7 @@ enum class Limit { arithmetic, memory };
 struct Kernel {
     std::string name;
     std::string shape;     // the names of the sizes, such as "MxNxK"
-    std::string operands;  // inputs, outputs and parameters of other libraries
+    std::string operands;  // inputs, outputs and parameters in calls of other libraries
     Limit limit = Limit::memory;
     std::vector<DType> dtypes;         // the first is the default
     std::vector<std::string> layouts;  // the first is the default
@@ -47,7 +47,7 @@ struct Kernel {
     std::function<Problem(const Case&)> prepare;
     // Returns the reason why sizes contradict each other, or "".
     std::function<std::string(const Sizes&)> check = {};
-    // Whether kernels of other libraries can be measured beside this one. They cannot if a call
+    // Whether this kernel can be compared with kernels of other libraries. It cannot if a call
     // changes its inputs or needs Axle's random numbers.
     bool replaceable = true;
 };
@@ -63,15 +63,15 @@ Sizes parse_shape(const Kernel& kernel, const std::string& text);
 // Returns a text such as "256x3072x768".
 std::string shape_text(const Sizes& shape);
 
-// Return the short name of a dtype, such as "bf16", and the dtype with a name. dtype_named() throws
-// UsageError if the name is not f64, f32, f16 or bf16.
+// Return the short name of a dtype, such as "bf16", and the dtype with a short name. dtype_named()
+// throws UsageError if the name is not f64, f32, f16 or bf16.
 std::string short_name(DType dtype);
 DType dtype_named(const std::string& name);
 
 // Creates the operands of a call. Throws ShapeError if they do not fit into memory.
 Problem prepare(const Kernel& kernel, const Case& wanted);
 
-// The parts of kernels_of_bench().
+// Return the parts of kernels_of_bench().
 std::vector<Kernel> products();
 std::vector<Kernel> streams();
 std::vector<Kernel> norms();

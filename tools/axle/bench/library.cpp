@@ -190,7 +190,7 @@ std::vector<OtherKernel> kernels_in(void* library, const std::string& path) {
 }
 
 void add_eigen(FoundLibraries& found) {
-    // The targets with and without bf16 products have one library.
+    // The AVX-512 targets with and without bf16 products share one library.
     const std::string target = kernels::cpu_target() == 2 ? "avx512" : kernels::cpu_target_name();
     const std::string name = str("libaxle_eigen_", target, ".so");
     for (const std::string& folder : kernels::own_library_folders()) {

@@ -1,4 +1,4 @@
-// Private to tools: kernels of other libraries, which `axle bench` measures beside Axle's.
+// Private to tools: kernels of other libraries, which `axle bench` compares with Axle's kernels.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct OtherKernel {
     bool named = false;
 };
 
-// The kernels of the libraries that were opened, and what was found of each library.
+// The kernels of the opened libraries, and the result of the search for each library.
 struct FoundLibraries {
     std::vector<OtherKernel> kernels;
     // The name of each library, and its path or the reason why it is not measured.
     std::vector<std::pair<std::string, std::string>> places;
 };
-// Opens Eigen (built with Axle for the instruction set), OpenBLAS and oneDNN, except those that
-// `names` does not contain.
+// Opens the libraries in `names`: "eigen" (built with Axle for the instruction set), "openblas" and
+// "onednn".
 FoundLibraries find_libraries(const std::vector<std::string>& names);
 // The names that find_libraries() supports.
 inline const std::vector<std::string> kLibraryNames = {"eigen", "openblas", "onednn"};
@@ -57,10 +57,10 @@ std::vector<Tensor> outputs_of(const Problem& problem);
 // Sets floating outputs to NaN, and other outputs to -1, so that elements that a kernel does not
 // write are found.
 void clear_outputs(Problem& problem);
-// Returns the largest difference between the outputs and the expected ones, divided by the largest
-// absolute value of the expected output. The result is NaN if one of them has a NaN.
+// Returns the largest difference between the outputs and the expected outputs, divided by the
+// largest absolute value of the expected output. The result is NaN if one of them has a NaN.
 double difference(const Problem& problem, const std::vector<Tensor>& expected);
-// Returns the largest difference that rounding explains.
+// Returns the largest difference that rounding errors can cause.
 double tolerance(DType dtype);
 
 }  // namespace axle::bench

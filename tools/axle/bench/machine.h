@@ -28,7 +28,7 @@ namespace axle::bench {
 struct Peaks {
     // 10^9 operations per second; a multiply-add counts as two.
     double f32 = 0, f64 = 0;
-    double bf16 = 0;    // of bf16 multiply-adds, or 0 if the instruction set has none
+    double bf16 = 0;    // bf16 multiply-adds; 0 if the instruction set has none
     double memory = 0;  // GB/s of an update of arrays in memory
     double cache = 0;   // GB/s of an update of arrays in L2
 
@@ -135,8 +135,8 @@ inline PeakLoops peak_loops(Vectors vectors) {
     return {16, multiply_adds_portable_f32, multiply_adds_portable_f64, nullptr, update_portable};
 }
 
-// Calls f several times and returns the time of the fastest call in seconds. Other processes have
-// disturbed this call least.
+// Calls f several times and returns the time of the fastest call in seconds. The fastest call is
+// the one least disturbed by other processes.
 template <class F>
 double best_seconds(int calls, F&& f) {
     double best = 1e30;

@@ -15,7 +15,7 @@ using kernels::Cpu;
 
 const std::vector<DType> kFloats = {f32, f64, bf16, f16};
 
-// Prepares c [M, N] = a [M, K] b [K, N]. The letters of the layout are those of a and b: N is
+// Prepares c [M, N] = a [M, K] b [K, N]. The layout has one letter for a and one letter for b: N is
 // row-major, T is stored transposed. The forward pass of PyTorch's Linear is NT, the gradient of
 // its input NN, and the gradient of its weight TN.
 Problem matmul(const Case& c) {

@@ -157,8 +157,8 @@ std::vector<Roof> flat_roofs(const Peaks& peaks, const std::vector<const Row*>& 
     return roofs;
 }
 
-// Draws the sloped roofs of bandwidths up to the highest peak, and the flat roofs from the roof of
-// the higher bandwidth on. Their names are above the lines.
+// Draws the sloped roofs of bandwidths up to the highest peak, and the flat roofs to the right of
+// the higher bandwidth's roof. Their names are above the lines.
 std::string roofs(const Peaks& peaks, const std::vector<Roof>& flat, const LogAxis& x,
                   const LogAxis& y, Labels& labels) {
     const double highest = std::ranges::max(flat, {}, &Roof::value).value;
@@ -177,7 +177,7 @@ std::string roofs(const Peaks& peaks, const std::vector<Roof>& flat, const LogAx
                         " ", fixed(at_y, 1), ")\""));
         for (double part = 0; part < 1; part += 0.02)
             labels.avoid({x(begin) + dx * part - 3, y(begin * roof.value) + dy * part - 6, 6, 12});
-        for (double part = 0; part < 130; part += 10)  // the name
+        for (double part = 0; part < 130; part += 10)  // keeps labels off the name
             labels.block({at_x + part * std::cos(std::atan2(dy, dx)) - 4,
                           at_y + part * std::sin(std::atan2(dy, dx)) - 12, 12, 14});
     }

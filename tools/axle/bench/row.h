@@ -33,7 +33,7 @@ struct Row {
     double rate() const { return limit == Limit::arithmetic ? gflops() : gigabytes(); }
     double share() const { return rate() / peak; }
     std::string cache() const { return flushed ? "flushed" : "hot"; }
-    // Returns whether rounding does not explain the difference of the outputs.
+    // Returns whether the difference of the outputs is larger than rounding errors can cause.
     bool is_wrong() const;
 };
 
@@ -56,7 +56,7 @@ std::string to_json(const Results& results);
 // Returns the roofline of the rows with a number of threads as an <svg> element, which is also a
 // complete file. Rows with an error or without operations are left out.
 std::string to_svg(const Results& results, int threads);
-// Returns a page with the rooflines and a table of all rows, without scripts and further files.
+// Returns a page with the rooflines and a table of all rows, without scripts or other files.
 std::string to_html(const Results& results);
 
 }  // namespace axle::bench

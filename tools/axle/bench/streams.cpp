@@ -18,7 +18,7 @@ namespace {
 using kernels::Cpu;
 namespace formula = kernels::formula;
 
-// The default shapes: one that needs memory, and one of a small model.
+// The default shapes: one larger than most caches, and one of a small model.
 const std::vector<Sizes> kMatrices = {{4096, 3072}, {768, 512}};
 
 // Returns a kernel on matrices [R, C]. prepare(c, rows, width) creates its operands.

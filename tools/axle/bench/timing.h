@@ -38,7 +38,8 @@ inline constexpr int kMinSamples = 5, kMaxSamples = 10'000;
 
 // Measures a call whose operands stay in the caches, until the calls have taken min_seconds, but
 // with at least kMinSamples and at most kMaxSamples samples. Short calls are repeated in a sample,
-// because the clock is not precise enough for one of them. The first two calls are in no sample.
+// because the clock is not precise enough for a single short call. The first two calls are not
+// measured.
 template <class Call>
 Timing time_hot(double min_seconds, Call&& call) {
     call();
@@ -59,9 +60,10 @@ Timing time_hot(double min_seconds, Call&& call) {
     return timing_of(std::move(times), calls);
 }
 
-// Measures single calls, as many as time_hot(), but also stops after 10 * min_seconds with all
-// flushes. flush() is called before each call and removes the operands from the caches. Then an
-// empty parallel section wakes the workers, which a call in a program finds awake too.
+// Measures single calls with the limits of time_hot(), but also stops after 10 * min_seconds
+// including all flushes. flush() is called before each call and removes the operands from the
+// caches. Then an empty parallel section wakes the workers, because in a program they are usually
+// awake.
 template <class Flush, class Call>
 Timing time_flushed(double min_seconds, Flush&& flush, Call&& call) {
     call();

@@ -1,4 +1,4 @@
-// The other kernels of `axle bench`: pooling, rotary embedding, embedding, optimizers.
+// The kernels of `axle bench` for pooling, rotary embedding, embedding and optimizers.
 #include <algorithm>
 #include <utility>
 

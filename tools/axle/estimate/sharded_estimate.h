@@ -18,7 +18,7 @@ enum class EstimateStrategy : std::uint8_t {
     parameters,      // FULL_SHARD, ZeRO-3
 };
 
-// Returns the bytes that each process needs at most to train with Adam in float32, without
+// Returns the peak memory of a process, in bytes, for training with Adam in float32, without
 // activations. Counts parameters, gradients, two moments for each parameter, the buckets of data
 // parallel training, and the parameters and gradients of the units that are whole at the same time:
 // the tensors outside of blocks, the current block, and, for FULL_SHARD, two blocks that are

@@ -37,7 +37,7 @@ std::string slot_list(const HostSlots& host);
 // that are listed twice, names that begin with - or have characters other than letters, digits and
 // "._-:", numbers of slots that are not from 1 to 1024, and files without a machine.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
-// Reads and parses a file. Throws FileError if it can't be read or has more than kMaxHostfile
+// Reads and parses a file. Throws FileError if it cannot be read or has more than kMaxHostfile
 // bytes.
 std::vector<HostSlots> read_hostfile(const std::string& path);
 

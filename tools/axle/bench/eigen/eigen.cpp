@@ -1,5 +1,5 @@
-// The library libaxle_eigen_<instruction set>.so: Eigen's products, sums, ReLU and softmax, with
-// which `axle bench` compares. Eigen chooses its instructions when it is compiled, so there is one
+// The library libaxle_eigen_<instruction set>.so: Eigen's products, sums, ReLU and softmax, for
+// comparison in `axle bench`. Eigen chooses its instructions when it is compiled, so there is one
 // library for each instruction set.
 #include <cmath>
 #include <cstdint>
