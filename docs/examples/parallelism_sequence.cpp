@@ -1,6 +1,6 @@
 // Trains a GPT whose sequences are divided between two processes: with context parallelism, with
-// packed documents, and with Ulysses. Covers 3.maybe_context_parallel,
-// 3.deepspeed_ulysses_dl_adapter.
+// packed documents, and with Ulysses.
+// Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
 #include <cmath>
 #include <cstdlib>
 #include <string>

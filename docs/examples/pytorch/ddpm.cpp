@@ -68,7 +68,8 @@ class UNet : public nn::Model<UNet> {
 };
 // [/network]
 
-// [schedule] The noise variance of each step, and values computed from it, as in the paper.
+// [schedule]
+// The noise variance of each step, and values computed from it, as in the paper.
 const Tensor kBeta = axle::linspace(1e-3, 0.15, kSteps), kAlpha = 1 - kBeta,
              kAlphaBar = cumprod(kAlpha, 0);
 
