@@ -1,7 +1,7 @@
 // Usage: bench_checkpoint --out FOLDER [--saves N]
 //
 // Saves checkpoints of GPT-2 with 124M parameters and AdamW, and prints one line of JSON: the bytes
-// of a checkpoint, the median seconds of a blocking save, and, for an asynchronous save, the
+// of a checkpoint and the median seconds of a blocking save. For an asynchronous save, it has the
 // seconds until save_state() returns (the stall of the training) and until the checkpoint is
 // complete. Also measures the disk: the seconds to write and sync a file of the same size. Makes N
 // saves of each kind (by default 3). bench/peers/checkpoint compares this program with PyTorch's

@@ -79,9 +79,9 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 }
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
-// Errors of Axle keep their type, and subclasses of them are rethrown as that base type. Any other
-// std::exception is nested in a new Error (std::rethrow_if_nested). std::bad_alloc, and exceptions
-// that are not a std::exception, are rethrown unchanged.
+// Errors of Axle keep their type; a subclass of such an error is rethrown as the error of Axle. Any
+// other std::exception is nested in a new Error (std::rethrow_if_nested). std::bad_alloc, and
+// exceptions that are not a std::exception, are rethrown unchanged.
 [[noreturn]] void rethrow_from(const std::string& where);
 
 }  // namespace axle::data

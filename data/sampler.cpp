@@ -87,8 +87,8 @@ std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::in
     return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
 }
 
-// Returns the order of a grown pass. Until each growth, the pass has read samples in the order for
-// the size of the dataset at that time, without the samples that it had already read.
+// Returns the order of a grown pass. Up to each growth, the pass read samples in the order for the
+// size of the dataset at that time, without samples that were read before.
 std::vector<std::int64_t> RandomSampler::grown_indices() const {
     const std::int64_t largest = grown_.growths.back().size;
     std::vector<bool> is_read(static_cast<std::size_t>(largest));

@@ -103,9 +103,8 @@ class RandomSampler : public Sampler {
     std::int64_t size() const override { return options_.num_samples; }
     Order order(std::int64_t epoch) const override;
     std::shared_ptr<Generator> generator() const override { return options_.generator; }
-    // In the grown pass, the samples that were not read before the last growth have the same order
-    // as in this epoch of a dataset of n samples. Returns nullptr with replacement, or if
-    // num_samples is not n.
+    // Samples that were not read before the last growth have the same order as in this epoch of a
+    // dataset of n samples. Returns nullptr with replacement, or if num_samples is not n.
     std::shared_ptr<const Sampler> grown(const GrownPass& pass) const override;
 
   private:

@@ -7,8 +7,8 @@
 //         {.seed = 1});
 //
 // The transforms in this file need images on the CPU with at least three dimensions. They throw
-// DeviceError or ShapeError for other images, DTypeError for storage dtypes, and UsageError unless
-// there is one SampleRandom per image (transforms without random numbers ignore `random`).
+// DeviceError or ShapeError for other images, and DTypeError for storage dtypes. Random transforms
+// throw UsageError unless there is one SampleRandom per image; other transforms ignore `random`.
 #pragma once
 
 #include <concepts>

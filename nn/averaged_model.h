@@ -13,8 +13,9 @@
 namespace axle::nn {
 
 struct AverageOptions {
-    // The average is an exponential moving average, average = decay average + (1 - decay) weight,
-    // or without a decay the mean of all updates (stochastic weight averaging, arXiv:1803.05407).
+    // If set, the average is an exponential moving average: average = decay average + (1 - decay)
+    // weight. Otherwise, it is the mean of all updates (stochastic weight averaging,
+    // arXiv:1803.05407).
     std::optional<double> decay = std::nullopt;
     // Whether buffers are averaged like parameters. Otherwise, they are copied from the model.
     bool use_buffers = false;

@@ -23,10 +23,10 @@ class DeferredStorage final : public ShardProvider {
     // Returns the DeferredStorage of a tensor, or nullptr if the tensor is undefined or its storage
     // has memory or another provider.
     static DeferredStorage* of(const Tensor& t);
-    // Records that t, a parameter or a view of it, is filled with `first` (constant), from a
-    // uniform distribution in [first, second), or from a normal distribution with the mean `first`
-    // and the standard deviation `second`. Returns false, without recording, if the storage of t is
-    // not deferred, or if t is not contiguous and the values are random.
+    // Records how t, a parameter or a view of a parameter, is filled. The values are `first`
+    // (constant), or random: uniform in [first, second), or normal with the mean `first` and the
+    // standard deviation `second`. Returns false, without recording, if the storage of t is not
+    // deferred, or if t is not contiguous and the values are random.
     static bool record(const Tensor& t, Fill fill, double first, double second = 0);
 
     explicit DeferredStorage(std::int64_t numel);

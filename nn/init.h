@@ -30,7 +30,7 @@ double calculate_gain(Nonlinearity nonlinearity, double a = 0.01);
 
 enum class Fan : std::uint8_t { in, out };
 // Fill t from a uniform or normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 /
-// fan_out (Fan::out) (He et al., arXiv:1502.01852), where gain is calculate_gain(nonlinearity, a).
+// fan_out (Fan::out) (He et al., arXiv:1502.01852). The gain is calculate_gain(nonlinearity, a).
 // kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers.
 void kaiming_uniform_(Tensor& t, double a = 0, Fan fan = Fan::in,
                       Nonlinearity nonlinearity = Nonlinearity::leaky_relu);
@@ -46,14 +46,14 @@ void xavier_normal_(Tensor& t, double gain = 1);
 
 // Fills the matrix t with the identity. Throws ShapeError unless t has two dimensions.
 void eye_(Tensor& t);
-// Fills the weight of a convolution, [out, in, ...] with one to three kernel dimensions, so that
-// the convolution preserves as many input channels as possible, in each of `groups` groups of
-// output channels. Throws ShapeError for other numbers of dimensions, and ValueError unless groups
-// is positive and divides the first size.
+// Fills the weight of a convolution so that each of its `groups` groups preserves as many input
+// channels as possible. The weight is [out, in, ...] with one to three kernel dimensions. Throws
+// ShapeError for other numbers of dimensions, and ValueError unless groups is positive and divides
+// the first size.
 void dirac_(Tensor& t, std::int64_t groups = 1);
-// Fills t, flattened to [first size, product of the other sizes], with a random matrix whose rows
-// (or columns, if there are more rows than columns) are orthogonal and have the norm `gain` (Saxe
-// et al., arXiv:1312.6120). Throws ShapeError if t has fewer than two dimensions.
+// Fills t, flattened to [first size, product of the other sizes], with a random matrix (Saxe et
+// al., arXiv:1312.6120). Its rows (or columns, if there are more rows than columns) are orthogonal
+// and have the norm `gain`. Throws ShapeError if t has fewer than two dimensions.
 void orthogonal_(Tensor& t, double gain = 1);
 // Fills the matrix t from a normal distribution with mean 0, and sets ceil(sparsity * rows) random
 // elements of each column to zero. Throws ShapeError unless t has two dimensions, and ValueError
@@ -77,9 +77,9 @@ class EmptyWeights {
 };
 
 // While an object of this class exists, its thread creates parameters without memory. The
-// initializers of this file then draw the same random numbers as usual, but compute the values of a
-// parameter, and allocate its memory, only when an op uses its elements. The values are the same as
-// without this object. Sharded training computes them unit by unit without allocating the
+// initializers of this file draw the same random numbers as usual. The values of a parameter are
+// computed, and its memory is allocated, when an op first uses its elements. The values are the
+// same as without this object. Sharded training computes them unit by unit without allocating the
 // parameters (dist/sharding/sharded_data_parallel.h). The first uses of a parameter must not be
 // concurrent.
 class DeferredWeights {

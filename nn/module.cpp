@@ -80,8 +80,8 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// Returns a comma-separated list of the first kShown names, each with the most similar name among
-// `others` if nearest() finds one, and the number of names if there are more.
+// Returns a comma-separated list of the first kShown names. Adds to each name the most similar name
+// in `others`, if nearest() finds one. Adds the number of names if there are more than kShown.
 std::string list_names(const std::vector<std::string>& names,
                        const std::vector<std::string>& others) {
     if (names.empty()) return "none";
@@ -118,7 +118,7 @@ Module::Module(Module&& other) noexcept
         add_module(*this);
     } catch (const std::bad_alloc&) {
         // A move must not throw. If memory is exhausted, the module is not added to the set of all
-        // modules, and check_visit() does not find it as a member of another module.
+        // modules. check_visit() then does not find it as a member of another module.
     }
     if (registered_hooks_) registered_hooks_->module = this;
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);

@@ -97,7 +97,7 @@ class Module {
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents
-    // come before their children. A module with several names is returned under each of them.
+    // come before their children. A module with several names is returned under each name.
     std::vector<std::pair<std::string, Module*>> named_modules();
     // Returns the modules that visit() names, without the modules below them. A module with several
     // names is returned once, under its first name.

@@ -83,8 +83,8 @@ bool is_old(const autograd::FoundLeaf& found) {
 // Collects the modules and tensors that visit() names or ignores, recursively.
 class Named : public Visitor {
   public:
-    // Adds a module and the modules below it. Throws UsageError if visit() of one of them uses a
-    // name twice.
+    // Adds a module and the modules below it. Throws UsageError if visit() of one of these modules
+    // uses a name twice.
     void add(const Module& module) {
         order.push_back(&module);
         modules.insert(&module);

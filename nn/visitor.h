@@ -32,8 +32,8 @@ class Visitor {
     void buffer(std::string_view name, Tensor& tensor, BufferOptions options = {}) {
         if (tensor.defined()) on_buffer(name, tensor, options);
     }
-    // Exclude a member module, or a tensor that requires a gradient but is not a parameter of this
-    // module (for example a weight of a teacher), from training, saving and moving.
+    // Exclude a member from training, saving and moving: a module, or a tensor that requires a
+    // gradient but is not a parameter of this module (for example a weight of a teacher).
     // Accelerator::prepare() and state_dict() throw UsageError for a member module or parameter
     // that visit() neither names nor ignores.
     void ignore(Module& child) { on_ignored(child); }

@@ -21,7 +21,7 @@
 namespace axle::optim {
 
 // A loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
-// scalars on the device of the losses, which must be the device of the parameters. A disabled
+// scalars on the device of the losses. Losses and parameters must be on the same device. A disabled
 // scaler does nothing, except that step() calls optimizer.step(). Only get_scale() and state_dict()
 // wait for the device, because they read the scalars. The update kernel of the optimizer unscales
 // the gradients, unless unscale_() has already done so.
@@ -39,7 +39,7 @@ class GradScaler {
 
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
-    // Divides the gradients by the scale and records whether all of them are finite. Throws
+    // Divides the gradients by the scale and records whether all gradients are finite. Throws
     // UsageError if unscale_() is called twice for an optimizer between two updates, after step(),
     // or in a graph capture before the first step of the optimizer. Throws ValueError for f16
     // gradients, because f16 cannot represent the results.

@@ -29,10 +29,10 @@ class FusedOptimizer : public Optimizer {
     // Differentiates the loss and updates the parameters that get a gradient, with the learning
     // rate lr. If a parameter is sharded, applies the gradients after the pass. Otherwise, with
     // clip_grad_norm, runs two passes over the graph, because the norm of all gradients is needed
-    // before the first update. It then throws UsageError if a leaf of the graph already has a
-    // gradient, and discards the gradients that the first pass adds to leaves of other optimizers.
-    // Throws UsageError during a graph capture and if the optimizer cannot update sharded
-    // parameters or slices (AdaLomo), ValueError if lr is negative, and the errors of
+    // before the first update. With two passes, throws UsageError if a leaf of the graph already
+    // has a gradient. Discards the gradients that the first pass adds to leaves of other
+    // optimizers. Throws UsageError during a graph capture and if the optimizer cannot update
+    // sharded parameters or slices (AdaLomo), ValueError if lr is negative, and the errors of
     // autograd::backward().
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
     // Does the same for several optimizers at once. If `at_end` is true, runs one pass and applies

@@ -108,11 +108,11 @@ struct UploadPlan {
 //
 // A step is computed in f32 (in f64 for f64 parameters) and rounded to the dtype of the parameter.
 // With rounding to nearest, a 16-bit parameter does not change if the update is less than half the
-// distance to the next value, so training stalls as updates shrink. The option stochastic_rounding
-// rounds up or down at random such that the expected result is exact (kernels/ops/rounding.h). It
-// needs no f32 copy of the parameter. The random numbers depend only on rounding_seed, the index of
-// the parameter, its step and the element. They are equal on CPU and GPU, in replays of captured
-// steps, and after loading a state.
+// distance to the next value. Training then stalls as updates shrink. The option
+// stochastic_rounding rounds up or down at random such that the expected result is exact
+// (kernels/ops/rounding.h). It needs no f32 copy of the parameter. The random numbers depend only
+// on rounding_seed, the index of the parameter, its step and the element. They are equal on CPU and
+// GPU, in replays of captured steps, and after loading a state.
 class Optimizer {
   public:
     Optimizer();

@@ -164,7 +164,7 @@ Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks
         const Tensor& labels = batch["labels"];
         const std::int64_t rows = accelerator.valid_rows(ids.size(0));
         // Keeps at least one row, so that all ranks call the model. Ranks that divide the model
-        // need the same rows, although only one of them has valid rows.
+        // need the same rows, although only one rank has valid rows.
         const data::DataLoader& loader = *accelerator.active_dataloader();
         const std::int64_t kept = std::max<std::int64_t>(
             1, loader.batch_samples() == ids.size(0) ? loader.valid_samples() : ids.size(0));

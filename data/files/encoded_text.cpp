@@ -29,8 +29,8 @@ class ByteFile : public TokenSource {
 
 }  // namespace
 
-// A file whose characters are the tokens. If all of them have one byte, the position of a token is
-// its offset in the file. Otherwise, the offset of every kStride-th token is kept.
+// A file whose characters are the tokens. If all characters have one byte, the position of a token
+// is its offset in the file. Otherwise, the offset of every kStride-th token is kept.
 class CharacterFile : public TokenSource {
   public:
     // Throws FileError if a character is not in the vocabulary.

@@ -23,8 +23,8 @@ struct Corner {
 // transforms throws.
 class FusedByteTransform {
   public:
-    // Returns the fused transform of the longest sequence at the start of `transforms` that can be
-    // fused, or nullopt if `transforms` does not start with such a sequence.
+    // Returns one transform for the longest sequence at the start of `transforms` that can be
+    // fused. Returns nullopt if there is no such sequence.
     static std::optional<FusedByteTransform> of(std::span<const Transform> transforms);
     // Returns the number of fused transforms.
     std::size_t length() const { return steps_.size(); }

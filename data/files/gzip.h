@@ -25,10 +25,10 @@ class GzipReader {
 
     GzipReader(std::span<const std::byte> bytes, std::string name);
 
-    // Reads the next bytes into `out` and returns their number, which is less than out.size() only
-    // at the end of the data, after the checksums of all members were verified. Throws FileError
-    // with the name, the offset in the compressed bytes and the reason if the data are corrupt or
-    // truncated, or other bytes follow them.
+    // Reads the next bytes into `out` and returns their number. The number is less than out.size()
+    // only at the end of the data, after all checksums were verified. Throws FileError with the
+    // name, the offset in the compressed bytes and the reason if the data are corrupt or truncated,
+    // or other bytes follow them.
     std::size_t read(std::span<std::byte> out);
 
   private:

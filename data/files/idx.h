@@ -16,12 +16,12 @@ struct IdxOptions {
     std::int64_t max_inflated = std::int64_t{1} << 32;
 };
 
-// Reads an idx file, which can be compressed with gzip, and returns a tensor of dtype u8, i8, i16,
-// i32, f32 or f64 with up to 8 dimensions. Throws FileError if the file is missing. Throws
-// FileError with the byte offset and the reason if the file is truncated, has trailing bytes, an
-// invalid magic number, invalid sizes or a wrong gzip checksum, or exceeds max_inflated. The offset
-// refers to the decompressed data, except for errors of the compression. The file must not be
-// truncated while it is read (MappedFile in core/files/file.h).
+// Reads an idx file, which can be compressed with gzip. Returns a tensor of dtype u8, i8, i16, i32,
+// f32 or f64 with up to 8 dimensions. Throws FileError if the file is missing. Throws FileError
+// with the byte offset and the reason if the file is truncated, has trailing bytes, an invalid
+// magic number, invalid sizes or a wrong gzip checksum, or exceeds max_inflated. The offset refers
+// to the decompressed data, except for errors of the compression. The file must not be truncated
+// while it is read (MappedFile in core/files/file.h).
 Tensor read_idx(const std::string& path, IdxOptions options = {});
 
 // Parses the contents of an idx file. Throws FileError for the same errors as read_idx(), with

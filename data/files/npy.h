@@ -22,10 +22,10 @@ Tensor load_npy(const std::string& path);
 // `name` as the path.
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name);
 
-// Writes a tensor to a file atomically. The bytes are the same as those that numpy.save writes for
-// a C-ordered array. The tensor can be on any device with memory. Throws UsageError if the tensor
-// is undefined, DeviceError if it is on the meta device, DTypeError for bfloat16 and float8, which
-// NumPy does not support, and FileError if the file cannot be written.
+// Writes a tensor to a file atomically. The bytes equal the output of numpy.save for a C-ordered
+// array. The tensor can be on any device with memory. Throws UsageError if the tensor is undefined,
+// DeviceError if it is on the meta device, DTypeError for bfloat16 and float8, which NumPy does not
+// support, and FileError if the file cannot be written.
 void save_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace axle::data

@@ -30,8 +30,8 @@ class TokenSource {
 };
 
 // An immutable token sequence. Copies and slices share the memory. Ids are stored in 2 or 4 bytes,
-// in memory or in a mapped file, or are computed by a source when they are read, as for a text
-// (Tokenizer::encode_file). Several threads can read the same object. Only slice() checks
+// in memory or in a mapped file. Or a source computes ids when they are read, for example from a
+// text (Tokenizer::encode_file). Several threads can read the same object. Only slice() checks
 // positions.
 class Tokens {
   public:
@@ -66,8 +66,8 @@ class Tokens {
     Tokens slice(std::int64_t begin, std::int64_t end) const;
     // Copies the tokens at positions [start, start + out.size()) to `out`.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
-    // Starts to load the tokens at positions [start, start + n), or the first 4 KiB of them, into
-    // the cache of the CPU. Does nothing unless is_stored().
+    // Starts to load the tokens at positions [start, start + n), at most 4 KiB, into the cache of
+    // the CPU. Does nothing unless is_stored().
     void prefetch(std::int64_t start, std::int64_t n) const;
     // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;

@@ -27,11 +27,11 @@ struct Batch {
 class Feed {
   public:
     virtual ~Feed() = default;
-    // Returns the next batch, or nullopt after the last one.
+    // Returns the next batch, or nullopt after the last batch.
     virtual std::optional<Batch> next() = 0;
 };
 
-// Reads batches on one process, and sends each process its part of them.
+// Reads batches on one process, and sends each process its part of each batch.
 class Dispatch {
   public:
     virtual ~Dispatch() = default;

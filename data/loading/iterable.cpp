@@ -44,7 +44,7 @@ class ChainStream : public Stream {
     }
 
   private:
-    // Opens the next stream if none is open. Returns false after the last one.
+    // Opens the next stream if none is open. Returns false after the last stream.
     bool open_next() {
         if (!stream_ && opened_ < datasets_.size()) stream_ = datasets_[opened_++]->stream(epoch_);
         return stream_ != nullptr;

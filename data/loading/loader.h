@@ -52,7 +52,7 @@ struct LoaderHooks {
     // exception, but not after an exception of begin() or feed(). `why` is the message of the
     // exception.
     virtual void failed(DataLoader&, const char* /*why*/) {}
-    // Called at the end of every pass, also if the loop was left early or an exception was thrown.
+    // Called at the end of every pass, even if the loop was left early or an exception was thrown.
     virtual void end(DataLoader& loader) noexcept = 0;
     // Called when the loader is destroyed or its hooks are replaced or removed.
     virtual void detached(const DataLoader&) noexcept {}
@@ -93,9 +93,10 @@ struct LoaderOptions {
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
-    // If true, a loader without batches is valid. If false, the constructor throws ValueError for a
-    // dataset of size 0, and with drop_last for fewer samples than batch_size, because a loop over
-    // the loader would silently do nothing. The check does not consider the number of processes.
+    // If true, a loader without batches is valid. If false, the constructor throws ValueError,
+    // because a loop over the loader would silently do nothing. This happens for a dataset of size
+    // 0, and with drop_last for fewer samples than batch_size. The check does not consider the
+    // number of processes.
     bool allow_empty = false;
     // If true, load_state_dict() accepts a state although the dataset is smaller now, or has grown
     // and the pass cannot be continued. The pass then starts again from its first batch. If false,
@@ -174,13 +175,14 @@ class DataLoader {
     std::int64_t total_dataset_length() const;
 
     // --- in the loop body
-    // Returns whether the current batch is the last one of the pass. Returns false outside a pass.
+    // Returns whether the current batch is the last batch of the pass. Returns false outside a
+    // pass.
     bool end_of_dataloader() const;
     // Returns the number of samples of all processes in the last step of the pass, or 0 if that
     // step is full. Returns -1 outside a pass, with drop_last, and while the number is unknown.
     // With dispatch() or micro-batches, or if processes read their own shards, the number is known
-    // only in the last step, and is returned for a full step (instead of 0) and with drop_last too,
-    // as in Accelerate.
+    // only in the last step. As in Accelerate, it is then also returned with drop_last, and for a
+    // full step instead of 0.
     std::int64_t remainder() const;
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the
@@ -202,19 +204,18 @@ class DataLoader {
     // n is negative, and UsageError during a pass.
     void skip_first_batches(std::int64_t n);
     // Returns the position and the seed of the order. A state that was saved in the loop body of
-    // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. A loader
-    // with the same total batch size can load the state with any number of processes. A loader with
-    // another total batch size can load it if the dataset is not iterable and the number of samples
-    // read so far is a multiple of that size. If processes read their own shards, the number
-    // of processes that load the state must divide, or be a multiple of, the number of processes
-    // that began the pass.
+    // batch k resumes at batch k + 1, or at the next epoch after the last batch. A loader with the
+    // same total batch size can load the state with any number of processes. A loader with another
+    // total batch size can load it if the dataset is not iterable and the number of read samples is
+    // a multiple of this size. If processes read their own shards, one of two numbers must divide
+    // the other: the processes that began the pass, and the processes that load the state.
     Tree state_dict() const;
     // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
-    // samples that it has not read yet, in an order of the larger dataset (Sampler::grown()), and
-    // the process with index 0 logs a warning. Throws ValueError if the total batch size does not
-    // fit, if the dataset is smaller or its sampler does not support growth within a pass (unless
-    // restart_if_resized is set), or if this loader cannot resume at the position; IndexError if
-    // an entry of the state is missing; and UsageError during a pass.
+    // unread samples, in an order of the larger dataset (Sampler::grown()). The process with index
+    // 0 then logs a warning. Throws ValueError if the total batch size does not fit, if the dataset
+    // is smaller or its sampler does not support growth within a pass (unless restart_if_resized is
+    // set), or if this loader cannot resume at the position; IndexError if an entry of the state is
+    // missing; and UsageError during a pass.
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader

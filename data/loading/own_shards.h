@@ -23,7 +23,7 @@ struct Parts {
     std::int64_t number = 1;  // number of parts that this process reads
     std::int64_t rows = 1;    // number of rows of a part in a step
     // The number of processes that read each part, and the index of this process among them. If
-    // several processes read a part, each of them reads only this part (`number` is 1).
+    // several processes read a part, each process reads only this part (`number` is 1).
     std::int64_t readers = 1, reader = 0;
     bool drop_last = false;  // drops a step in which a part has fewer than `rows` rows
     // If true, a step in which parts have too few rows is filled with the first rows of this

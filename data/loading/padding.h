@@ -44,8 +44,9 @@ struct PaddingCollateOptions {
 //     {.collate_fn = data::padding_collate({.padding_values = {{"labels", -100}}})}
 //
 // Throws ValueError unless pad_to_multiple_of is positive. The returned function throws the errors
-// of collate(), except for different sizes in dimension 0, and ValueError if padding_values has a
-// name that no tensor of the batch has. Several threads may call it concurrently.
+// of collate(), except for different sizes in dimension 0. It also throws ValueError if
+// padding_values has a name that no tensor of the batch has. Several threads may call it
+// concurrently.
 Collate padding_collate(PaddingCollateOptions options = {});
 
 }  // namespace axle::data

@@ -30,7 +30,7 @@ struct BatchDraft {
 class BatchSource {
   public:
     virtual ~BatchSource() = default;
-    // Sets `draft` to the next draft and returns true, or returns false after the last one.
+    // Sets `draft` to the next draft and returns true, or returns false after the last draft.
     virtual bool draw(BatchDraft& draft) = 0;
     virtual Batch make(BatchDraft draft) const = 0;
 };
@@ -39,16 +39,16 @@ class BatchSource {
 // they are not persistent, at the end of each pass. Only the thread of the loop may call the public
 // functions.
 //
-// Each worker repeatedly draws a draft, makes the batch and stores it in a slot of a ring buffer,
-// which limits the number of batches in memory. next() reads the slots in order, so the sequence of
-// batches does not depend on the number or speed of the workers.
+// Each worker repeatedly draws a draft, makes the batch and stores it in a slot of a ring buffer.
+// The ring buffer limits the number of batches in memory. next() reads the slots in order, so the
+// sequence of batches does not depend on the number or speed of the workers.
 class Prefetcher {
   public:
     struct Options {
         int workers = 1;
         std::size_t capacity = 1;  // the maximum number of batches that are ready or being made
         std::function<void(int)> init = {};  // called on each thread with the number of the worker
-        double timeout = 0;  // maximum wait of next() in seconds; 0: no limit
+        double timeout = 0;                  // maximum wait of next() in seconds; 0: no limit
         bool persistent = true;
     };
     explicit Prefetcher(Options options);
@@ -59,7 +59,7 @@ class Prefetcher {
     // Starts a pass. stop() must have been called after the previous pass. Waits for the workers if
     // the previous pass timed out. Throws Error if a thread cannot be started.
     void start(std::shared_ptr<BatchSource> source);
-    // Waits for the next batch and returns it, or returns nullopt after the last one. Rethrows an
+    // Waits for the next batch and returns it, or returns nullopt after the last batch. Rethrows an
     // exception of init(), or of drawing or making the batch. Throws Error after the timeout.
     std::optional<Batch> next();
     // Ends the pass and waits until no worker uses the source. After a timeout, does not wait.

@@ -14,7 +14,7 @@ using Indices = std::vector<std::int64_t>;
 std::int64_t length(const Indices& indices) { return static_cast<std::int64_t>(indices.size()); }
 
 // Appends `count` elements of `all`, starting at position `first`. After the last element,
-// continues with the first one.
+// continues with the first element.
 void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i)
         to.push_back(all[static_cast<std::size_t>((first + i) % length(all))]);

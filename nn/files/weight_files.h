@@ -59,10 +59,11 @@ ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shar
 // Writes weights into a folder, which is created if it is missing, and removes weight files of
 // earlier calls. All data are written to temporary files before any file is replaced, so an error
 // while writing leaves the old weights intact. If the program is killed while several shards are
-// being replaced, the folder has no index, so old and new shards are never combined. Weights on the
-// meta device are read with `read` when they are written, as in save_safetensors(), so that only
-// one of them needs memory at a time. Throws UsageError for undefined tensors, DeviceError for meta
-// tensors if `read` is empty, and FileError if `directory` is a file or a file cannot be written.
+// being replaced, the folder has no index, so old and new shards are never combined. As in
+// save_safetensors(), a weight on the meta device is read with `read` when it is written, so that
+// only one such weight needs memory at a time. Throws UsageError for undefined tensors, DeviceError
+// for meta tensors if `read` is empty, and FileError if `directory` is a file or a file cannot be
+// written.
 void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size,
                   const TensorReader& read = {});
 

@@ -70,7 +70,7 @@ T& as(const char* container, const std::string& child, Module& module) {
     throw_wrong_type(container, child, typeid(T), module);
 }
 
-// True if P is a std::pair whose first element can be converted to a string: a stage with its name.
+// Whether P is a std::pair whose first element can be converted to a string: a stage with its name.
 template <class P>
 inline constexpr bool is_named = false;
 template <class Name, class T>
@@ -129,7 +129,7 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
     ModuleList() = default;
 
     // Appends a module, which must be an rvalue, and returns a reference to it. The reference stays
-    // valid until the list is destroyed, also if modules are appended or the list is moved.
+    // valid until the list is destroyed, even if modules are appended or the list is moved.
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& push_back(T&& module) {

@@ -79,9 +79,9 @@ class MixtureOfExperts : public Model<MixtureOfExperts> {
     void visit(Visitor& v) override;
 
     // Returns the load balancing loss of the last forward, a 0-d tensor: experts * sum over e of
-    // f_e p_e, where f_e is the share of the choices that are expert e (before tokens are dropped),
-    // and p_e the mean probability of expert e. It is 1 if both are uniform. Throws UsageError
-    // before the first forward.
+    // f_e p_e. Here, f_e is the share of expert e in the choices (before tokens are dropped), and
+    // p_e its mean probability. The loss is 1 if both are uniform. Throws UsageError before the
+    // first forward.
     Tensor auxiliary_loss() const;
     // Return the number of tokens of each expert in the last forward, without dropped choices, and
     // the number of dropped choices.

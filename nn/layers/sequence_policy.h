@@ -1,9 +1,9 @@
 // SequencePolicy: the extension point for models whose sequences are divided among processes.
 //
 // Models call attention(), rotary_positions() and position_rows() instead of the corresponding ops.
-// While a ForwardContextGuard with a SequencePolicy exists on the thread
-// (core/autograd/forward_context.h), each process passes its part of the sequences through the
-// model, and the policy computes attention to the whole sequences.
+// They have an effect while a ForwardContextGuard (core/autograd/forward_context.h) with a
+// SequencePolicy exists on the thread. Each process then passes its part of the sequences through
+// the model, and the policy computes attention to the whole sequences.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct PositionRange {
 struct SequencePolicy : ForwardContext {
     // Returns the attention of the queries of this process to the keys of the whole sequence. The
     // arguments have the same meaning as in scaled_dot_product_attention(), but q, k and v contain
-    // only this process's part of the sequence. The mask can be [B or 1, 1, 1, T] for this
-    // process's T keys, or [B or 1, 1, L, L] for whole sequences of L tokens. Policies that do not
-    // support a mask throw UsageError or ShapeError, or ignore it as they document.
+    // only this process's part of the sequence. The mask is [B or 1, 1, 1, T] for this process's T
+    // keys, or [B or 1, 1, L, L] for whole sequences. Policies that do not support a mask throw
+    // UsageError or ShapeError, or ignore it as they document.
     virtual Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionOptions& options) = 0;
     // Returns the positions of this process's tokens, in their order, for a part of `time` tokens.
@@ -51,9 +51,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 // Returns rotary_embedding(x, base) at the positions of the tokens. x is [..., T, D]. If `rotation`
 // is defined, it is the result of rotary_rotation(), and x must be [B, heads, T, D].
 Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {});
-// Returns the cosines and sines [B, 1, T, head_size] with which rotary_positions() rotates tokens
-// that have the positions [B, T] (i64), which must be from 0 to length - 1. The result has the
-// given dtype, f64 or f32.
+// Returns the cosines and sines [B, 1, T, head_size] for rotary_positions(), for tokens with the
+// given positions [B, T] (i64). Positions must be in [0, length). The result has the given dtype,
+// f64 or f32.
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype);
 // Returns the same for the given angles per position, head_size / 2 in number.
@@ -61,7 +61,7 @@ Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequ
                        DType dtype);
 // Returns the positions [1, time] (i64) of this process's `time` tokens in the whole sequence.
 Tensor token_numbers(std::int64_t time, Device device);
-// Returns the rows of `table` for the positions of `time` tokens, as a tensor [time, ...], or [B,
+// Returns the rows of `table` for the positions of `time` tokens. The result is [time, ...], or [B,
 // time, ...] if positions [B, time] (i64) are defined. Throws IndexError if a position is not in
 // the table.
 Tensor position_rows(const Tensor& table, std::int64_t time, const Tensor& positions = {});

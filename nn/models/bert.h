@@ -1,6 +1,6 @@
-// BERT: a bidirectional encoder with the parameter names and file layout of Hugging Face's models,
-// so that files can be exchanged in both directions (Devlin et al., arXiv:1810.04805). Bert is the
-// encoder; BertForSequenceClassification and BertForMaskedLM add heads.
+// BERT: a bidirectional encoder (Devlin et al., arXiv:1810.04805). It has the parameter names and
+// file layout of Hugging Face's models, so that files can be exchanged in both directions. Bert is
+// the encoder; BertForSequenceClassification and BertForMaskedLM add heads.
 //
 // The forward functions of the three models have these parameters: ids [B, T] (i64 or i32), with T
 // <= max_position_embeddings unless position_ids are given; attention_mask [B, T], which is 0 for
@@ -206,7 +206,7 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
     // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
     // if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
@@ -262,7 +262,7 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
     // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
     // if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);

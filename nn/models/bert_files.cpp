@@ -1,4 +1,4 @@
-// Reading and writing BERT models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes BERT models: config.json and model.safetensors in Hugging Face's layout.
 #include <string_view>
 #include <utility>
 

@@ -1,6 +1,6 @@
-// GPT-2: a decoder-only transformer with the parameter names and file layout of Hugging Face's
-// GPT2LMHeadModel, so that files can be exchanged in both directions (Radford et al., "Language
-// models are unsupervised multitask learners", 2019). In this file, B is the number of sequences, T
+// GPT-2: a decoder-only transformer (Radford et al., "Language models are unsupervised multitask
+// learners", 2019). It has the parameter names and file layout of Hugging Face's GPT2LMHeadModel,
+// so that files can be exchanged in both directions. In this file, B is the number of sequences, T
 // their length in tokens, and C = n_embd.
 #pragma once
 
@@ -111,9 +111,9 @@ struct GptTransformer : Model<GptTransformer>, BlockStack {
 };
 
 struct Gpt : Model<Gpt>, LanguageHead {
-    // Initializes the weights of embeddings and linear layers from a normal distribution with
-    // standard deviation 0.02, or 0.02 / sqrt(2 n_layer) for the layers named c_proj, the weights
-    // of norms with 1, and biases with 0. Throws ValueError for an invalid configuration.
+    // Initializes the weights of norms with 1, and biases with 0. Initializes the weights of
+    // embeddings and linear layers from a normal distribution with standard deviation 0.02, or 0.02
+    // / sqrt(2 n_layer) for layers named c_proj. Throws ValueError for an invalid configuration.
     explicit Gpt(const GptConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
@@ -127,12 +127,12 @@ struct Gpt : Model<Gpt>, LanguageHead {
                          const SavePretrainedOptions& options = {}) const;
 
     // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. position_ids [B or 1, T] (i64 or
-    // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, a document
-    // ends before a token whose position is not the successor of the previous token's position, and
-    // tokens attend to tokens of their own document only. If position_ids are on a GPU, the host
-    // waits for them. Throws ShapeError if ids are not 2-d, for T > block_size without
-    // position_ids, and for other shapes of position_ids; DTypeError for other dtypes of
-    // position_ids; and IndexError for positions that are negative or not below block_size.
+    // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, a token
+    // begins a new document if its position is not the previous token's position plus 1. Tokens
+    // attend only to tokens of their own document. If position_ids are on a GPU, the host waits for
+    // them. Throws ShapeError if ids are not 2-d, for T > block_size without position_ids, and for
+    // other shapes of position_ids; DTypeError for other dtypes of position_ids; and IndexError for
+    // positions that are negative or not below block_size.
     Tensor forward(const Tensor& ids, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
@@ -143,9 +143,9 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& position_ids = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "position_ids" and "shift_labels", which are used instead of "labels", as in Transformers.
-    // Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes precedence over
+    // "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
     // if `ids` is empty, or if count, top_k or temperature is negative.

@@ -1,4 +1,4 @@
-// Reading and writing GPT-2 models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes GPT-2 models: config.json and model.safetensors in Hugging Face's layout.
 #include "core/tree/tree.h"
 #include "nn/models/gpt.h"
 #include "nn/models/pretrained.h"

@@ -119,7 +119,7 @@ struct RotaryOptions {
 };
 // Returns the arguments of attention for ids [B, T], in layers whose hidden states have the given
 // dtype. The arguments are as in Llama::forward(). Throws its errors, with messages that begin with
-// `who`. If processes share the sequences, all of them must call this function together.
+// `who`. If processes share the sequences, they must call this function together.
 LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
                                const Tensor& attention_mask, const Tensor& position_ids,
                                DType dtype);
@@ -165,11 +165,11 @@ struct Llama : Model<Llama>, LanguageHead {
     // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask [B, T] is 0 for
     // padding tokens; if it is undefined, there is no padding. position_ids [B or 1, T] (i64 or
     // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, without an
-    // attention_mask a document ends before a token whose position is not the successor of the
-    // previous token's position, and tokens attend to tokens of their own document only. If
-    // position_ids are on a GPU, the host waits for them. Throws ShapeError for other shapes,
-    // DTypeError for other dtypes of position_ids, and IndexError for positions that are negative
-    // or not below the larger of max_position_embeddings and the length of whole sequences.
+    // attention_mask a token begins a new document if its position is not the previous token's
+    // position plus 1. Tokens attend only to tokens of their own document. If position_ids are on a
+    // GPU, the host waits for them. Throws ShapeError for other shapes, DTypeError for other dtypes
+    // of position_ids, and IndexError for positions that are negative or not below the larger of
+    // max_position_embeddings and the length of whole sequences.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
@@ -182,9 +182,9 @@ struct Llama : Model<Llama>, LanguageHead {
     // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask", "position_ids" and "shift_labels", which are used instead of "labels", as
-    // in Transformers. Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "attention_mask", "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes
+    // precedence over "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
     // if `ids` is empty, or if count, top_k or temperature is negative.

@@ -1,4 +1,4 @@
-// Reading and writing Llama models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes Llama models: config.json and model.safetensors in Hugging Face's layout.
 #include "core/files/file.h"
 #include "core/tree/tree.h"
 #include "nn/models/llama.h"

@@ -24,8 +24,8 @@ Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids);
 
 // The positions of the tokens of a batch, and the documents that they form. B is the number of
-// sequences, T the number of this process's tokens of each, and L the length of whole sequences
-// (L = T unless processes share the sequences).
+// sequences, T the number of this process's tokens of each sequence, and L the length of whole
+// sequences. L = T unless processes share the sequences.
 struct TokenPositions {
     // [B, T] (i64). Undefined if the tokens of each whole sequence have the positions 0 to L - 1.
     Tensor positions;
@@ -35,13 +35,13 @@ struct TokenPositions {
     Tensor documents;
 };
 // Returns the positions that position_ids [B or 1, T] (i64 or i32) give to the tokens of ids [B,
-// T]. As in Transformers, a document ends before a token whose position is not the successor of the
-// previous token's position. The result is empty if position_ids is undefined. If processes share
-// the sequences, position_ids is this process's part, and all processes must call this function
+// T]. As in Transformers, a token begins a new document if its position is not the previous token's
+// position plus 1. The result is empty if position_ids is undefined. If processes share the
+// sequences, position_ids is this process's part, and all processes must call this function
 // together. On a GPU, the host waits for position_ids.
 //
 // Throws ShapeError or DTypeError for other position_ids, and IndexError for positions that are
-// negative or not below `limit`; if processes share the sequences, all of them throw this
+// negative or not below `limit`; if processes share the sequences, all processes throw this
 // IndexError. The message begins with `who`.
 TokenPositions token_positions(const char* who, const Tensor& position_ids, const Tensor& ids,
                                std::optional<std::int64_t> limit = {});

@@ -39,8 +39,8 @@ struct Float8Options {
 
 // The policy of an fp8 Linear. With delayed scaling, a layer's scales are computed from the largest
 // absolute values of previous calls in training mode, every `interval` calls. The policy then has
-// two f32 buffers: "amax_history" [length, 3], whose row 0 contains the values of the latest call
-// for x, the weight and dy, and "scale" [3, 2], with one row each for x, the weight and dy. If
+// two f32 buffers. "amax_history" [length, 3] has columns for x, the weight and dy; row 0 contains
+// the values of the latest call. "scale" [3, 2] has one row each for x, the weight and dy. If
 // interval is greater than 1, the i64 buffer "calls" [1] has the number of calls since the last
 // update of the scales. In data parallel training, all processes use the buffers of rank 0.
 class Float8Linear : public LinearPolicy {

@@ -71,8 +71,8 @@ void AdamW8bitOptions::check(const char* op) const {
     refuse_stochastic_rounding(op, stochastic_rounding);
 }
 
-// A number with the exponent e has the magnitude 10^(e - 6) times the middle of one of 2^e (with a
-// sign) or 2^(e + 1) equal parts of [0.1, 1]. The numbers 0 and 1 complete the 256.
+// [0.1, 1] is divided into 2^e (with a sign) or 2^(e + 1) equal parts. A number with the exponent e
+// is 10^(e - 6) times the middle of a part. The numbers 0 and 1 complete the 256.
 Tensor AdamW8bit::dynamic_code(bool has_sign) {
     std::vector<double> numbers = {0, 1};
     for (int e = 0; e < 7; ++e) {

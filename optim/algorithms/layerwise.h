@@ -58,7 +58,7 @@ class LAMB : public TensorOptimizer<LAMBOptions> {
                     const Group& group) override;
 };
 
-// LARS: v = momentum v + lr r (g + weight_decay x) and x = x - v, with the local rate r =
+// LARS: v = momentum v + lr r (g + weight_decay x) and x = x - v. The local rate r is
 // trust_coefficient |x| / (|g| + weight_decay |x| + eps), or 1 if a norm is 0. The saved state of a
 // parameter contains "momentum_buffer".
 class LARS : public TensorOptimizer<LARSOptions> {

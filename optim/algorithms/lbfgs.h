@@ -44,11 +44,10 @@ struct LBFGSOptions {
 //     });
 //
 // There is one group of parameters, on one device. A parameter without a gradient does not move.
-// step() throws UsageError without a closure, after a group was added, in the capture of a graph,
-// with a GradScaler, and for parameters that are sharded or slices. If the closure throws, the
-// parameters may have moved. The memory of the history is 2 history_size times the memory of the
-// parameters. A state dict contains the state of the optimizer as the state of parameter 0, as in
-// PyTorch.
+// step() throws UsageError without a closure, with several groups, during a graph capture, with a
+// GradScaler, and for parameters that are sharded or slices. If the closure throws, the parameters
+// may have moved. The memory of the history is 2 history_size times the memory of the parameters. A
+// state dict contains the state of the optimizer as the state of parameter 0, as in PyTorch.
 class LBFGS : public GroupedOptimizer<LBFGSOptions> {
   public:
     explicit LBFGS(std::vector<Tensor> params, LBFGSOptions options = {});

@@ -34,7 +34,7 @@ struct ProdigyOptions {
     // nullopt means d0, before the first step.
     std::optional<double> d = std::nullopt, d_max = std::nullopt;
     double d_numerator = 0;
-    std::int64_t k = 0;  // steps so far
+    std::int64_t k = 0;  // number of steps so far
 
     static constexpr const char* kName = "Prodigy";
     double& momentum_ref() { return betas[0]; }

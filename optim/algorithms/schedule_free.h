@@ -21,7 +21,7 @@ struct AdamWScheduleFreeOptions {
     double weight_lr_power = 2;     // times the largest rate so far to this power
 
     // Values that steps change and state dicts contain.
-    std::int64_t k = 0;  // steps so far
+    std::int64_t k = 0;  // number of steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;
     // Must be false, because the optimizer rounds parameters to nearest.
@@ -44,7 +44,7 @@ struct SGDScheduleFreeOptions {
     double weight_lr_power = 2;     // times the largest rate so far to this power
 
     // Values that steps change and state dicts contain.
-    std::int64_t k = 0;  // steps so far
+    std::int64_t k = 0;  // number of steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;
     // Must be false, because the optimizer rounds parameters to nearest.

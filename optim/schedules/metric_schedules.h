@@ -97,9 +97,9 @@ struct GreedyOptions {
     std::int64_t reset_start = 500;  // number of reductions at min_lr before a reset
 };
 
-// GreedyLR of Transformers: multiplies lr by factor when the metric has not improved for more than
-// `patience` steps, and divides lr by factor when the metric has improved for more than `patience`
-// steps in a row. Reductions end at min_lr, and increases at max_lr.
+// GreedyLR of Transformers: multiplies lr by factor after more than `patience` steps without
+// improvement of the metric, and divides lr by factor after more than `patience` steps with
+// improvement in a row. Reductions end at min_lr, and increases at max_lr.
 class GreedyLR : public MetricScheduler {
   public:
     explicit GreedyLR(Optimizer& optimizer, const GreedyOptions& options = {});

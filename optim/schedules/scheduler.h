@@ -90,8 +90,8 @@ struct ScheduleField {
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
 // that was moved from must only be destroyed. The move throws UsageError if hooks are set, or if
-// the schedule is a part of a composed schedule, because the hooks or the composed schedule refer
-// to the object.
+// the schedule is a part of a composed schedule. The hooks or the composed schedule refer to the
+// object.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}
@@ -161,8 +161,8 @@ class Scheduler {
     virtual Tree save() const;
     virtual void load(const Tree& tree);
     // Write the fields to a tree and read them from it. load_fields() reads all fields before it
-    // changes any, and throws ValueError if a list has another length, an integer is too small, or
-    // a name is unknown.
+    // changes any. It throws ValueError if a list has another length, an integer is too small, or a
+    // name is unknown.
     void save_fields(Tree& tree) const;
     void load_fields(const Tree& tree);
 

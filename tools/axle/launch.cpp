@@ -35,8 +35,8 @@ std::optional<ClusterConfig> configuration(const LaunchFlags& flags) {
 }
 
 // Returns the lines of `defaults` that no earlier launch by this user has printed, and records them
-// in a file beside the configuration. If the file cannot be written, later launches print the lines
-// again.
+// in a file next to the configuration. If the file cannot be written, later launches print the
+// lines again.
 std::vector<std::string> not_yet_printed(const std::vector<std::string>& defaults) {
     const auto folder = std::filesystem::path(default_config_path()).parent_path();
     const std::string path = folder / "axle_printed_defaults.txt";

@@ -202,8 +202,8 @@ class Planner {
             (f_.enable_cpu_affinity || c_.enable_cpu_affinity) && (cpu_ || gpus() == 0);
     }
 
-    // Sets the address and the port of rank 0, or of machine 0's launcher if axle launch runs on
-    // each of several machines, and the token of the job.
+    // Sets the token of the job, and the address and port of rank 0. If axle launch runs on each of
+    // several machines, sets the address and port of machine 0's launcher instead.
     void plan_meeting() {
         const auto port = f_.main_process_port ? f_.main_process_port : c_.main_process_port;
         const bool is_multinode = !p_.multinode.launcher.empty();

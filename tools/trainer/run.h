@@ -79,10 +79,10 @@ struct Progress : accel::Checkpointable {
 };
 
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
-// without this option or if "auto" finds no checkpoint. Unless eval_only is true, throws ValueError
-// if the checkpoint's run had another seed, batch size, learning rate, weight decay, model or data,
-// unless --allow-changed names the field. Data that have grown are accepted. The number of steps
-// may change.
+// without this option or if "auto" finds no checkpoint. Unless eval_only is true, compares the
+// checkpoint's run with this run. Throws ValueError if the seed, batch size, learning rate, weight
+// decay, model or data differ, unless --allow-changed names the field. Data that have grown are
+// accepted. The number of steps may change.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
@@ -113,8 +113,8 @@ class Run {
   public:
     struct Plan {
         std::int64_t steps = 0;
-        // The unit of the speed, the number of units per update of all processes, such as 768
-        // tokens, and the number of units per epoch, such as 1000000 tokens.
+        // The unit of the speed, such as "tokens". `per_update` is the number of units in an update
+        // of all processes, and `per_epoch` the number of units in an epoch.
         std::string unit = "samples";
         double per_update = 1, per_epoch = 1;
         // A function that evaluates and returns a map of results such as {"val_loss": 1.9}.

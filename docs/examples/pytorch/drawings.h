@@ -9,8 +9,8 @@
 #include <axle/accel/tracking/png.h>
 #include <axle/axle.h>
 
-// Returns `count` images of a disc or a square of random size and position, [count, 1, size, size]
-// with values from 0 to 1, and their kinds (i64) [count]: 0 for discs and 1 for squares.
+// Returns images [count, 1, size, size] of a disc or a square of random size and position, with
+// values from 0 to 1. Also returns their kinds (i64) [count]: 0 for discs and 1 for squares.
 inline std::pair<axle::Tensor, axle::Tensor> drawings(std::int64_t count, std::int64_t size) {
     using axle::Tensor;
     const axle::Shape one_number{count, 1, 1, 1};

@@ -41,9 +41,9 @@ class Gcn : public nn::Model<Gcn> {
 // [/layer]
 
 // [graph]
-// Returns the matrix D^-1/2 (A + I) D^-1/2 of a graph in which nodes of the same community are
-// connected with probability 0.05, and others with probability 0.01. A is the adjacency matrix, and
-// D has the degrees of A + I on its diagonal.
+// Returns the matrix D^-1/2 (A + I) D^-1/2 of a random graph. Nodes of the same community are
+// connected with probability 0.05, and other nodes with probability 0.01. A is the adjacency
+// matrix, and D has the degrees of A + I on its diagonal.
 Tensor random_graph(const Tensor& labels) {
     const Tensor same = labels.unsqueeze(1) == labels;
     const Tensor edge =

@@ -12,8 +12,9 @@ namespace nn = axle::nn;
 // [model]
 class Sequence : public nn::Model<Sequence> {
   public:
-    // Returns the predictions [waves, steps + future] of the values after those of x [waves,
-    // steps]. The last `future` predictions depend on predicted values.
+    // Returns predictions [waves, steps + future]: the next value after each value of x [waves,
+    // steps], and `future` further values. The last `future` predictions depend on predicted
+    // values.
     Tensor forward(const Tensor& x, std::int64_t future = 0) {
         std::vector<Tensor> outputs;
         nn::LSTMState first, second;

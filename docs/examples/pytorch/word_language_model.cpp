@@ -87,7 +87,7 @@ int main() {
     axle::manual_seed(1);
     constexpr std::int64_t kBatch = 16, kTime = 24;
     Dictionary dictionary;
-    // Each column is a continuous part of the text.
+    // Each column is a contiguous part of the text.
     const auto columns = [&](std::int64_t sentences) {
         const Tensor ids = dictionary.encode(make_text(sentences));
         const std::int64_t rows = ids.numel() / kBatch;

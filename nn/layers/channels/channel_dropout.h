@@ -30,8 +30,8 @@ using Dropout2d = ChannelDropout<2>;
 using Dropout3d = ChannelDropout<3>;
 
 // Alpha dropout for SELU networks (Klambauer et al., arXiv:1706.02515): in training mode, sets each
-// element with probability p to the lower limit of SELU, and applies an affine function that
-// preserves a mean of 0 and a variance of 1. In evaluation mode, returns the input.
+// element with probability p to the lower limit of SELU. An affine function then preserves a mean
+// of 0 and a variance of 1. In evaluation mode, returns the input.
 class AlphaDropout : public Model<AlphaDropout> {
   public:
     // Throws ValueError unless p is in [0, 1].

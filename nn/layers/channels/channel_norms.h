@@ -59,9 +59,9 @@ struct LocalResponseNormOptions {
     double k = 1;
 };
 
-// Divides each element of x [N, C, ...] by (k + alpha m)^beta, where m is the mean of the squares
-// of `size` neighboring channels, centered on the element's channel. Channels outside [0, C) count
-// as zeros.
+// Divides each element of x [N, C, ...] by (k + alpha m)^beta. m is the mean of the squares of
+// `size` neighboring channels, centered on the element's channel. Channels outside [0, C) count as
+// zeros.
 class LocalResponseNorm : public Model<LocalResponseNorm> {
   public:
     // Throws ValueError unless size is positive.

@@ -70,8 +70,8 @@ struct PowerIteration {
 
 }  // namespace parametrize
 
-// A layer with weight = g v / |v|, where g and v are parameters, and the norm is computed for each
-// index of a dimension (Salimans and Kingma, arXiv:1602.07868).
+// A layer with weight = g v / |v| (Salimans and Kingma, arXiv:1602.07868). g and v are parameters,
+// and the norm is computed for each index of a dimension.
 template <class Layer>
 class WeightNorm : public Model<WeightNorm<Layer>> {
   public:

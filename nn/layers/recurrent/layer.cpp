@@ -99,7 +99,7 @@ std::pair<Tensor, State> run(Cell cell, const Tensor& x, const std::vector<std::
     const Tensor product = input_product(cell, x, weights);
     const std::vector<Tensor> inputs = split_rows(product, sizes);
     std::vector<Tensor> outputs(sizes.size());
-    std::vector<State> finished;  // the states of sequences that ended, the shortest ones first
+    std::vector<State> finished;  // the states of sequences that ended, by ascending length
     const State initial = converted(given, product.dtype());
     State state = part(initial, 0, reverse ? sizes.back() : sizes.front());
     for (std::size_t i = 0; i < sizes.size(); ++i) {

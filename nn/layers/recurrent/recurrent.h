@@ -5,13 +5,13 @@
 //     const auto [z, next] = lstm(x, state);  // state.h and state.c are [4, batch, 16]
 //
 // The following holds for all three layers. x is [time, batch, input_size], or [batch, time,
-// input_size] with the option batch_first, or one sequence [time, input_size]. The result is the
-// outputs of the last layer, [time, batch, D * H] or in the layout of x, and the last states of all
-// layers, [num_layers * D, batch, H], or [num_layers * D, H] for one sequence. H is hidden_size (of
-// an LSTM with projection: proj_size), and D is 2 with the option bidirectional and otherwise 1. An
-// initial state has the shape of the last state; if it is undefined, it is zero. If x is a
-// PackedSequence, so are the outputs; initial and last states are in the original order of the
-// sequences.
+// input_size] with the option batch_first, or one sequence [time, input_size]. A call returns the
+// outputs of the last layer and the last states of all layers. Outputs are [time, batch, D * H], or
+// have the layout of x. States are [num_layers * D, batch, H], or [num_layers * D, H] for one
+// sequence. H is hidden_size (of an LSTM with projection: proj_size), and D is 2 with the option
+// bidirectional and otherwise 1. An initial state has the shape of the last state; if it is
+// undefined, it is zero. If x is a PackedSequence, so are the outputs; initial and last states are
+// in the original order of the sequences.
 //
 // The layers throw ShapeError for an x or an initial state of another shape. Their parameters are
 // initialized from a uniform distribution in [-b, b) with b = 1 / sqrt(hidden_size). The

@@ -55,7 +55,7 @@ Tensor of_offsets(const Tensor& ids, const Tensor& weight, Tensor offsets, const
                   const EmbeddingBagOptions& options) {
     const std::int64_t n = ids.size(0), bags = offsets.size(0), width = weight.size(1);
     if (options.mode == BagMode::max) {
-        // All bags get the length of the longest one. They are filled with row n, which is padding.
+        // All bags get the length of the longest bag. They are filled with row n, which is padding.
         const std::vector<std::int64_t> starts = host_values(offsets);
         check_offsets(starts, n);
         const auto end = [&](std::size_t i) { return i + 1 < starts.size() ? starts[i + 1] : n; };
@@ -152,7 +152,7 @@ Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offs
                              extra == 1 ? " and at least one element" : "", ": they are ",
                              offsets.shape()));
     const Tensor y = of_offsets(ids, weight, offsets, per_sample_weights, options);
-    return extra == 0 ? y : y.narrow(0, 0, y.size(0) - 1);  // the bag after the last offset
+    return extra == 0 ? y : y.narrow(0, 0, y.size(0) - 1);  // drops the bag after the last offset
 }
 
 }  // namespace axle::nn

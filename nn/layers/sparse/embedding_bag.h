@@ -20,8 +20,8 @@ struct EmbeddingBagOptions {
 };
 
 // Maps bags of ids to [bags, width] with a table `weight` [rows, width]. The result of an empty bag
-// is zero. Each row of ids [bags, n] is a bag. Or, if ids are [n], offsets [bags] (i64 or i32) has
-// the position in ids of the first id of each bag, in increasing order and beginning with 0.
+// is zero. Each row of ids [bags, n] is a bag. If ids are [n], offsets [bags] (i64 or i32) has the
+// position in ids of the first id of each bag. Offsets increase and begin with 0.
 // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
 // max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for offsets
 // of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU, ValueError if

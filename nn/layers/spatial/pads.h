@@ -1,5 +1,5 @@
-// Modules that pad the last one, two or three dimensions of a tensor with pad() in
-// core/functional.h, which documents errors.
+// Modules that pad the last dimensions (one to three) of a tensor with pad() in core/functional.h,
+// which documents errors.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Modules that pool signals [N, C, L] or [C, L], and volumes [N, C, D, H, W] or [C, D, H, W], and
-// modules for norms of windows and for the inverse of max pooling. Each calls the op of the same
-// name in core/spatial.h, which documents options and errors. The other modules for images are in
+// Modules that pool signals [N, C, L] or [C, L], and volumes [N, C, D, H, W] or [C, D, H, W]. Also
+// has modules for power-average pooling and max unpooling. Each calls the op of the same name in
+// core/spatial.h, which documents options and errors. The other modules for images are in
 // nn/layers/pool.h.
 #pragma once
 

@@ -115,10 +115,10 @@ struct MixtralModel : Model<MixtralModel> {
 };
 
 // Returns the load balancing loss of router logits [layers, B * T, experts], a 0-d tensor: experts
-// * sum over e of f_e p_e, where f_e is the mean number of choices of expert e per token, and p_e
-// the mean probability of expert e. Padding tokens, for which attention_mask [B, T] is 0, do not
-// count; if it is undefined, there is no padding. (f_e counts top_k choices per token, so the loss
-// is top_k times MixtureOfExperts::auxiliary_loss().)
+// * sum over e of f_e p_e. Here, f_e is the mean number of choices of expert e per token, and p_e
+// its mean probability. Padding tokens, for which attention_mask [B, T] is 0, do not count; if it
+// is undefined, there is no padding. (f_e counts top_k choices per token, so the loss is top_k
+// times MixtureOfExperts::auxiliary_loss().)
 Tensor load_balancing_loss(const Tensor& router_logits, std::int64_t top_k,
                            const Tensor& attention_mask = {});
 
@@ -149,9 +149,9 @@ struct Mixtral : Model<Mixtral> {
     // Returns the logits and, if labels are given, the same loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask", "position_ids" and "shift_labels", which are used instead of "labels".
-    // Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "attention_mask", "position_ids" and "shift_labels". "shift_labels" takes precedence over
+    // "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
     // if `ids` is empty, or if count, top_k or temperature is negative.

@@ -1,4 +1,4 @@
-// Reading and writing Mixtral models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes Mixtral models: config.json and model.safetensors in Hugging Face's layout.
 #include "nn/models/pretrained.h"
 #include "nn/models/rope_fields.h"
 #include "nn/models/text/mixtral.h"

@@ -1,6 +1,6 @@
-// T5: an encoder and a decoder with relative position biases, with the parameter names and file
-// layout of Hugging Face's T5ForConditionalGeneration, so that files can be exchanged in both
-// directions (Raffel et al., arXiv:1910.10683). The variants of T5 1.1 (feed_forward_proj =
+// T5: an encoder and a decoder with relative position biases (Raffel et al., arXiv:1910.10683). It
+// has the parameter names and file layout of Hugging Face's T5ForConditionalGeneration, so that
+// files can be exchanged in both directions. The variants of T5 1.1 (feed_forward_proj =
 // "gated-gelu") and of Flan-T5 are included. In this file, B is the number of sequences, S and T
 // the lengths of source and target in tokens, and C = d_model.
 #pragma once
@@ -169,7 +169,7 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns the logits and the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids", "labels" and, optionally,
+    // Returns outputs() for the tensors of a batch: "input_ids", "labels" and, optionally,
     // "attention_mask". Throws ValueError for other keys and if one of the first two is missing.
     ModelOutput outputs(const Tree& batch);
     // Returns labels [B, T] moved by one position, after decoder_start_token_id. Replaces -100 by

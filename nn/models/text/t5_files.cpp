@@ -1,4 +1,4 @@
-// Reading and writing T5 models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes T5 models: config.json and model.safetensors in Hugging Face's layout.
 #include "nn/models/pretrained.h"
 #include "nn/models/text/t5.h"
 

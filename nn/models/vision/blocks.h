@@ -10,9 +10,9 @@
 
 namespace axle::nn {
 
-// In training mode, sets x [N, ...] to zero for each of the N samples with probability p and
-// multiplies the other samples by 1 / (1 - p) (Huang et al., arXiv:1603.09382). In evaluation mode,
-// returns x. This is torchvision's StochasticDepth with the mode "row".
+// Stochastic depth (Huang et al., arXiv:1603.09382). In training mode, sets each sample of x [N,
+// ...] to zero with probability p and multiplies the other samples by 1 / (1 - p). In evaluation
+// mode, returns x. This is torchvision's StochasticDepth with the mode "row".
 class StochasticDepth : public Model<StochasticDepth> {
   public:
     // Throws ValueError unless p is in [0, 1].
@@ -68,9 +68,9 @@ struct InvertedResidualOptions {
     ConvNormOptions conv = {};  // options of the depthwise convolution, except `groups`
     double drop = 0;            // the probability of stochastic depth
 };
-// A 1 x 1 convolution to more channels (unless `expanded` is `in`), a depthwise convolution,
-// squeeze and excitation, and a 1 x 1 convolution to `out` channels. The input is added to the
-// output if shapes are equal.
+// An inverted residual block. A 1 x 1 convolution adds channels (unless `expanded` is `in`). Then
+// follow a depthwise convolution, squeeze and excitation, and a 1 x 1 convolution to `out`
+// channels. The input is added to the output if shapes are equal.
 struct InvertedResidual : Model<InvertedResidual> {
     // Throws ValueError unless sizes are positive.
     explicit InvertedResidual(const InvertedResidualOptions& options);

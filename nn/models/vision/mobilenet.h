@@ -16,7 +16,7 @@ namespace axle::nn {
 struct MobileNetBlock {
     std::int64_t kernel, expanded, out;
     bool squeezes = false;   // whether it has squeeze and excitation
-    bool hardswish = false;  // otherwise relu
+    bool hardswish = false;  // if false, the activation is relu
     std::int64_t stride = 1;
 };
 

@@ -1,6 +1,6 @@
-// VGG-11, -13, -16 and -19, with and without batch normalization, with torchvision's parameter
-// names, so that weights can be exchanged in both directions (Simonyan and Zisserman,
-// arXiv:1409.1556).
+// VGG-11, -13, -16 and -19, with and without batch normalization (Simonyan and Zisserman,
+// arXiv:1409.1556). They have torchvision's parameter names, so that weights can be exchanged in
+// both directions.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Reading and writing vision transformers: config.json and model.safetensors in Hugging Face's
-// layout.
+// Reads and writes vision transformers: config.json and model.safetensors in Hugging Face's layout.
 #include <utility>
 
 #include "nn/models/pretrained.h"

@@ -1,4 +1,4 @@
-// Private to tools: the kernels that `axle bench` measures, and calls of them with their operands.
+// Private to tools: the kernels that `axle bench` measures, and their calls with operands.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Case {
 
 // A call of a kernel with its operands.
 struct Problem {
-    std::vector<Tensor> inputs = {}, outputs = {};  // views of them are the arguments of the call
+    std::vector<Tensor> inputs = {}, outputs = {};  // the call gets views of these tensors
     // The parameters that a kernel of another library gets.
     std::vector<std::int64_t> integers = {};
     std::vector<double> numbers = {};

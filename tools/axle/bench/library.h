@@ -58,7 +58,7 @@ std::vector<Tensor> outputs_of(const Problem& problem);
 // write are found.
 void clear_outputs(Problem& problem);
 // Returns the largest difference between the outputs and the expected outputs, divided by the
-// largest absolute value of the expected output. The result is NaN if one of them has a NaN.
+// largest absolute value of the expected output. The result is NaN if an output has a NaN.
 double difference(const Problem& problem, const std::vector<Tensor>& expected);
 // Returns the largest difference that rounding errors can cause.
 double tolerance(DType dtype);

@@ -1,9 +1,9 @@
 // Measures the peak performance of this machine, with which the results of benchmarks are compared.
 //
-// Three kinds of loops use vectors of one size: independent multiply-adds in registers, the update
-// a = f(a, b) of arrays much larger than the last-level cache, and the same update of arrays that
-// fit into L2. An update is the fastest access pattern of a core: it reads two arrays and writes
-// one of them.
+// Three kinds of loops use vectors of one size. The first computes independent multiply-adds in
+// registers. The second updates arrays much larger than the last-level cache, a = f(a, b), and the
+// third updates arrays that fit into L2. An update is the fastest access pattern of a core: it
+// reads two arrays and writes one array.
 #pragma once
 
 #include <algorithm>
@@ -106,7 +106,7 @@ __attribute__((target("avx512f,avx512bf16"))) inline float multiply_adds_bf16(st
 
 inline constexpr int kChains = 12;
 
-// The instruction sets of the loops. `best` is the best one of this CPU.
+// The instruction sets of the loops. `best` selects the best set of this CPU.
 enum class Vectors { best, portable, avx2, avx512, avx512_bf16 };
 
 // The loops for an instruction set, with the size of its vectors in bytes.

@@ -81,7 +81,7 @@ class Labels {
     void block(const Box& box) { taken_.push_back(box); }
     void avoid(const Box& box) { lines_.push_back(box); }
 
-    // Returns a <text> element beside the point, or "" if there is no space.
+    // Returns a <text> element next to the point, or "" if there is no space.
     std::string place(const std::string& text, double x, double y) {
         const double width = 7 * static_cast<double>(text.size());
         const Box choices[] = {
@@ -267,7 +267,7 @@ std::string to_svg(const Results& results, int threads) {
                 row->flushed ? "#fff" : color, "\" stroke=\"", color,
                 "\" stroke-width=\"2\"><title>", escape_html(text_of(*row)), "</title></circle>\n");
     }
-    // Each call has one label, beside the first of its points that has space for it.
+    // Each call has one label, next to its first point that has space for the label.
     std::vector<std::string> labelled;
     for (const Row* row : rows) {
         const std::string label =

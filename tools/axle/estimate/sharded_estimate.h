@@ -19,10 +19,10 @@ enum class EstimateStrategy : std::uint8_t {
 };
 
 // Returns the peak memory of a process, in bytes, for training with Adam in float32, without
-// activations. Counts parameters, gradients, two moments for each parameter, the buckets of data
-// parallel training, and the parameters and gradients of the units that are whole at the same time:
-// the tensors outside of blocks, the current block, and, for FULL_SHARD, two blocks that are
-// gathered in advance.
+// activations. Counts parameters, gradients, two moments for each parameter, and the buckets of
+// data parallel training. Also counts the units that are whole at the same time: the tensors
+// outside of blocks, the current block, and, for FULL_SHARD, two blocks that are gathered in
+// advance.
 std::int64_t sharded_bytes(const ModelSize& model, EstimateStrategy strategy, int num_processes);
 
 // Returns a table with a row for each strategy and a column for each number of processes. Throws

@@ -18,14 +18,14 @@ struct HostSlots {
     bool operator==(const HostSlots&) const = default;
 };
 
-// The machines of a job, and the launcher that starts the processes on all of them.
+// The machines of a job, and the launcher that starts the processes on all machines.
 struct MultinodeHosts {
     // "pdsh", "openmpi", "mvapich", "mpich" or "slurm". If empty, the user runs `axle launch` on
     // each machine.
     std::string launcher = {};
     std::string hostfile = {};
     std::vector<HostSlots> hosts =
-        {};  // after filtering, with equal numbers of slots; may be empty
+        {};  // selected machines with equal numbers of slots; may be empty
     bool are_filtered = false;
 };
 
@@ -42,10 +42,10 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
 std::vector<HostSlots> read_hostfile(const std::string& path);
 
 // Returns the machines and slots that a filter leaves, in the order of `hosts`. A filter is a list
-// of machines separated by @, each followed by a colon and a list of slots, or alone for all of the
-// machine's slots: `worker-0@worker-1:0,2`. At most one of the filters may be given. Throws
-// ValueError if both are given, if a filter is malformed or names a machine or slot that does not
-// exist, and if no slot is left.
+// of machines separated by @. A machine can be followed by a colon and a list of slots; by default,
+// all its slots are selected: `worker-0@worker-1:0,2`. At most one of the filters may be given.
+// Throws ValueError if both are given, if a filter is malformed or names a machine or slot that
+// does not exist, and if no slot is left.
 std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::string& inclusion,
                                     const std::string& exclusion);
 
