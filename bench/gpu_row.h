@@ -90,7 +90,7 @@ class GpuTable {
         cuda::empty_cache();
     }
 
-    // Measures the two reference rows, with which all other rows are compared.
+    // Measures the two reference rows. All other rows are compared with them.
     void set_roof(const GpuRow& copy, const GpuRow& product) {
         roof_.bytes = copy.bytes / milliseconds_of(copy) * 1e3;
         roof_.flops = product.flops / milliseconds_of(product) * 1e3;

@@ -43,7 +43,7 @@ nn::LlamaConfig config() {
             .num_key_value_heads = 4};
 }
 
-// Returns the mean of a loss over the ranks, each of which has computed it for its tokens.
+// Returns the mean over the ranks of a loss that each rank has computed for its tokens.
 Tensor mean_over(dist::ProcessGroup& group, const Tensor& loss) {
     const Tensor mean = loss.detach().clone();
     group.all_reduce(mean, dist::ReduceOp::mean);

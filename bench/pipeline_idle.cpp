@@ -44,7 +44,7 @@ constexpr std::int64_t kNumbers = 16384;  // elements of an activation
 // Returns the time in seconds. All processes of a machine have the same clock.
 double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// The times of a stage in seconds, and the time for which this process has worked.
+// The times of a stage in seconds, and the total work time of this process.
 struct Stage {
     double unit = 0, delay = 0;
     double* busy = nullptr;

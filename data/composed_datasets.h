@@ -37,7 +37,7 @@ class Subset : public Dataset {
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
-    // Returns the indices in the dataset of which this is a subset.
+    // Returns the indices of the samples in the whole dataset.
     const std::vector<std::int64_t>& indices() const { return *indices_; }
 
   private:

@@ -63,8 +63,8 @@ class SampleRandom {
 // concurrently.
 using Transform = std::function<Tensor(const Tensor& images, std::span<SampleRandom> random)>;
 
-// Applies transforms in order. For u8 images, the sequence RandomCrop, RandomHorizontalFlip,
-// ToFloat and Normalize, in which all but ToFloat are optional, is computed in one pass.
+// Applies transforms in order. For u8 images, computes the sequence RandomCrop,
+// RandomHorizontalFlip, ToFloat and Normalize in one pass; all except ToFloat are optional.
 class Compose {
   public:
     // Throws UsageError if a transform is empty.

@@ -45,8 +45,8 @@ struct CallHooks {
     std::function<void(Module&)> after = {};
 };
 
-// Hooks that programs add to a module. They run in each call of the module, in the order in which
-// they were added, outside of the ForwardHooks and CallHooks of the module. `inputs` are the Tensor
+// Hooks that programs add to a module. They run in each call of the module, in the order of
+// registration, outside of the ForwardHooks and CallHooks of the module. `inputs` are the Tensor
 // arguments of the call, and `outputs` the defined tensors in its result. A hook can replace
 // elements of a vector that is not const. The call throws UsageError if a hook changes the number
 // of elements.

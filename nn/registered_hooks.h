@@ -11,7 +11,7 @@ namespace axle::nn {
 // Graphs and handles share this object with the module, so it can outlive the module.
 struct RegisteredHooks {
     Module* module = nullptr;  // null after the module was destroyed
-    // The hooks, by the order in which they were added.
+    // The hooks, in the order of registration.
     std::map<std::int64_t, ForwardPreHook> before;
     std::map<std::int64_t, ForwardHook> after;
     std::map<std::int64_t, FullBackwardHook> backward;

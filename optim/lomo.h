@@ -64,8 +64,8 @@ class FusedOptimizer : public Optimizer {
     // Updates a parameter with its gradient, which is already clipped by value. `place` is the
     // index of the parameter.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // Returns the factor by which gradients are multiplied to clip them by norm, a 0-d f64 tensor.
-    // The tensor is undefined if this pass does not clip by norm.
+    // Returns the factor that clips the gradients by norm, a 0-d f64 tensor. The tensor is
+    // undefined if this pass does not clip by norm.
     const Tensor& clip_factor() const { return clip_factor_; }
 
     std::vector<NamedOption> options(std::size_t group) override;
@@ -125,8 +125,8 @@ class Lomo : public FusedOptimizer {
 
 struct AdaLomoOptions {
     double lr = 1e-3;
-    std::array<double, 2> eps = {
-        1e-30, 1e-3};           // the term added to squares, and the minimum scale of a parameter
+    // The term added to squares, and the minimum scale of a parameter.
+    std::array<double, 2> eps = {1e-30, 1e-3};
     double clip_threshold = 1;  // limit of the root mean square of an update
     double decay_rate = -0.8;
     std::optional<double> clip_grad_norm = {};

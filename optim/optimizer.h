@@ -151,10 +151,10 @@ class Optimizer {
     // Returns the state of a parameter, or nullptr if no step or loaded state has created it.
     const ParamState* state(const Tensor& param) const;
 
-    // Makes buffers of states that are created or loaded later use memory that is mapped from
-    // temporary files in `folder` (offload to NVMe, core/files/file_memory.h); "" turns this off.
-    // Applies to parameters on the CPU, and to local parts of sharded parameters if the parts are
-    // on the CPU. Steps throw FileError if the disk is full, and then change nothing.
+    // Buffers of states that are created or loaded later use memory mapped from temporary files in
+    // `folder` (offload to NVMe, core/files/file_memory.h); "" turns this off. Applies to
+    // parameters on the CPU, and to local parts of sharded parameters if the parts are on the CPU.
+    // Steps throw FileError if the disk is full, and then change nothing.
     void offload_states(const std::string& folder);
 
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
@@ -180,7 +180,7 @@ class Optimizer {
     // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
     // not finite. Waits for the device.
     bool step_was_skipped() const;
-    // Returns the flag that step_was_skipped() reads: an f64 tensor whose element is not 0 if that
+    // Returns the flag that step_was_skipped() reads, an f64 tensor with one element: not 0 if the
     // step was skipped. The address of the tensor does not change while the parameters stay on
     // their device. The tensor is undefined before set_scalars.
     const Tensor& skipped() const { return skipped_; }

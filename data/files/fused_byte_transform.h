@@ -17,10 +17,10 @@ struct Corner {
     std::int64_t top, left;
 };
 
-// RandomCrop, RandomHorizontalFlip, ToFloat and Normalize as one pass; all but ToFloat are
+// RandomCrop, RandomHorizontalFlip, ToFloat and Normalize as one pass. All except ToFloat are
 // optional. Uses the same random numbers and rounding as the separate transforms. Runs the separate
-// transforms for images that are empty or not u8, and for arguments for which one of these
-// transforms throws.
+// transforms for images that are empty or not u8, and for arguments that one of the transforms
+// rejects.
 class FusedByteTransform {
   public:
     // Returns one transform for the longest sequence at the start of `transforms` that can be

@@ -30,7 +30,7 @@ class ChainDataset : public IterableDataset {
     std::shared_ptr<Generator> generator() const override { return generator_; }
     // Returns the smallest number of shards of any dataset.
     std::int64_t num_shards() const override;
-    // Returns the chain of the results of shard(num_shards, index) of the datasets.
+    // Returns a ChainDataset of shard(num_shards, index) of each dataset.
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                  std::int64_t index) const override;
 

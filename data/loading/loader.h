@@ -315,8 +315,8 @@ class DataLoader {
 
     std::shared_ptr<const Dataset> dataset_;
     std::shared_ptr<const IterableDataset> iterable_;
-    std::shared_ptr<const BatchSampler> whole_,
-        own_;  // the batches of all processes, and the batches of this process
+    std::shared_ptr<const BatchSampler> whole_;  // the batches of all processes
+    std::shared_ptr<const BatchSampler> own_;    // the batches of this process
     std::int64_t iterable_batch_size_ = 0;
     bool iterable_drop_last_ = false;
     bool restart_if_resized_ = false;

@@ -209,7 +209,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         remove_file((folder / kWeightsIndexName).string());
         sync_folder(directory);
     }
-    // The index is the last file, and is written to disk after the shards to which it refers.
+    // The index is the last file: it is written to disk after its shards.
     for (std::size_t i = 0; i < plan.files.size(); ++i) written[i]->replace();
     sync_folder(directory);
     if (plan.is_sharded()) written.back()->commit();

@@ -51,8 +51,8 @@ struct ShardPlan {
 // Distributes weights over shards by the algorithm of the Hugging Face Hub: weights fill a shard in
 // their order until the next weight would make the shard larger than max_shard_size. A weight
 // larger than max_shard_size gets its own shard, which is placed before the shard that is being
-// filled. `pattern` is the file name, in which {suffix} is replaced by "-00001-of-00002" and so on,
-// or by nothing for a single file. Throws ValueError if the pattern does not contain {suffix}.
+// filled. `pattern` is the file name. {suffix} is replaced by "-00001-of-00002" and so on, or by ""
+// for a single file. Throws ValueError if the pattern does not contain {suffix}.
 ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shard_size,
                       std::string_view pattern = "model{suffix}.safetensors");
 

@@ -51,7 +51,7 @@ class Flatten : public Model<Flatten> {
     std::int64_t from, to;
 };
 
-// Replaces a dimension by dimensions of the given sizes, of which one can be -1. forward() throws
+// Replaces a dimension by dimensions of the given sizes. One size can be -1. forward() throws
 // ShapeError if the sizes do not fit the dimension, and IndexError if it does not exist.
 class Unflatten : public Model<Unflatten> {
   public:

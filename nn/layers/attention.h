@@ -13,12 +13,11 @@ namespace axle::nn {
 struct MultiheadAttentionOptions {
     double dropout = 0;  // probability of dropout of the attention weights in training mode
     bool bias = true;
-    bool add_bias_kv = false;  // appends a learned key and value to each sequence
+    bool add_bias_kv = false;    // appends a learned key and value to each sequence
     bool add_zero_attn = false;  // appends a key and value of zeros
-    std::optional<std::int64_t> kdim = {},
-                                vdim = {};  // sizes of keys and values; default: embed_dim
-    bool batch_first =
-        false;  // tensors are [batch, time, embed_dim] instead of [time, batch, embed_dim]
+    // The sizes of keys and values; embed_dim by default.
+    std::optional<std::int64_t> kdim = {}, vdim = {};
+    bool batch_first = false;  // if true, the batch is the first dimension of tensors
 };
 
 // The masks of a call of MultiheadAttention, with PyTorch's names. In boolean masks, true means

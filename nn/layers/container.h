@@ -53,7 +53,7 @@ class AnyModule {
 };
 
 // Returns i, or size + i if i is negative. Throws IndexError unless -size <= i < size. `container`
-// is the class name in the message, in this function and in the functions below.
+// is the class name in the message, in this function and in check_name() and as().
 std::size_t checked_index(const char* container, std::int64_t i, std::size_t size);
 // Throws ValueError if the name of a child is empty, contains a dot or is one of the existing
 // names.

@@ -1,4 +1,4 @@
-// MixtureOfExperts: feed-forward layers ("experts"), of which each token uses a few.
+// MixtureOfExperts: feed-forward layers ("experts"). Each token uses only a few experts.
 //
 //     nn::MixtureOfExperts block(64, 128, {.experts = 8, .top_k = 2});
 //     Tensor y = block(x);                                    // [..., 64]

@@ -68,8 +68,7 @@ struct BatchNormOptions {
     // are the average of all batches; each training step then waits for the GPU.
     std::optional<double> momentum = 0.1;
     bool affine = true;  // whether there are a weight, initially 1, and a bias, initially 0
-    bool track_running_stats =
-        true;  // if false, uses the statistics of the batch in evaluation mode too
+    bool track_running_stats = true;  // whether evaluation mode uses running statistics
 };
 
 // Replaces batch_norm() in training mode, for example to compute the batch statistics over all

@@ -45,8 +45,8 @@ struct ParamScheduleOptions {
     // The rate of the first group at the start of the warmup, and its lowest rate after the warmup.
     // The rates of the other groups are in proportion to their initial rates.
     double init_lr = 0, min_lr = 0;
-    // The number of steps of the warmup, during which the rate grows linearly, and the step at
-    // which the decay ends. Both can be fractions.
+    // The number of warmup steps, in which the rate grows linearly, and the step at which the decay
+    // ends. Both can be fractions.
     double lr_warmup_steps = 0, lr_decay_steps = 0;
     LrDecay lr_decay = LrDecay::linear;
     double wsd_decay_steps = 0;

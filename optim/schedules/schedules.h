@@ -32,8 +32,7 @@ class MultiplicativeLR : public FactorScheduler {
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
 };
 
-// Base class of schedules that update the current rate, and for which a closed formula of the rate
-// also exists.
+// Base class of schedules that update the current rate, but also have a closed formula of the rate.
 class ChainableScheduler : public Scheduler {
   protected:
     using Scheduler::Scheduler;

@@ -21,7 +21,7 @@
 namespace axle::launcher {
 namespace {
 
-// Calls f for each key of the file with its field, in the order in which Accelerate writes keys.
+// Calls f for each key of the file with its field, in the order of the keys in Accelerate's files.
 template <class Config, class F>
 void for_each_field(Config& c, F&& f) {
     f("command_file", c.command_file);

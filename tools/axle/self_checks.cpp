@@ -92,7 +92,7 @@ void check_execution(Accelerator& accelerator) {
     }
 }
 
-// Compares times at which the processes enter and leave a scope. All processes of a machine have
+// Compares the times when the processes enter and leave a scope. All processes of a machine have
 // the same clock.
 void check_main_process_first(Accelerator& accelerator) {
     using Clock = std::chrono::steady_clock;

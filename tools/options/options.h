@@ -41,8 +41,8 @@ class Option {
     CLI::Option* option_;
 };
 
-// The options of a program, with the variables to which parse() writes their values. `--a-b` and
-// `--a_b` are the same option.
+// The options of a program. parse() writes their values to variables. `--a-b` and `--a_b` are the
+// same option.
 class Options {
   public:
     // `about` is the description in --help. `usage` is the command in --help, or "" for the name of

@@ -27,8 +27,8 @@ struct Chart {
 // at most `points` points, or if `points` is less than 4.
 Curve thinned(const Curve& curve, std::size_t points);
 
-// Returns a curve in which each value is replaced by the mean of the finite values in a window
-// around it.
+// Returns the curve with each value replaced by the mean of the finite values in a window around
+// it.
 Curve smoothed(const Curve& curve, std::size_t window);
 
 // Formats a value in a format of Chart, such as "3.142", "12.3k" or "1.2 MB".

@@ -1,4 +1,4 @@
-// Fingerprints of data files, with which a resumed run checks that it reads the same data.
+// Fingerprints of data files. A resumed run uses them to check that it reads the same data.
 #pragma once
 
 #include <cstdint>

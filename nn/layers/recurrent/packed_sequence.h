@@ -54,7 +54,8 @@ PackedSequence pack_padded_sequence(const Tensor& input, const std::vector<std::
 PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
                                     PackOptions options = {});
 // Packs sequences [length, ...], which differ only in their lengths. Throws ValueError if there are
-// none, or if one is empty, or if their lengths are not decreasing and enforce_sorted is true.
+// no sequences, if a sequence is empty, or if enforce_sorted is true and a length is larger than
+// the previous length.
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted = true);
 
 struct UnpackOptions {

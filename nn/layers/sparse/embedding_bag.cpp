@@ -27,7 +27,7 @@ void check_offsets(const std::vector<std::int64_t>& offsets, std::int64_t n) {
                     ": offset ", i, " is ", offsets[i]));
 }
 
-// Returns the result for ids [bags, n], of which some can be padding.
+// Returns the result for ids [bags, n]. Some ids can be padding.
 Tensor of_rows(const Tensor& ids, const Tensor& weight, const Tensor& weights,
                const EmbeddingBagOptions& options) {
     Tensor rows = embedding(ids, weight, options.padding_idx);  // [bags, n, width]

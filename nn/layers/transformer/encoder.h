@@ -18,10 +18,9 @@ struct TransformerLayerOptions {
     double dropout = 0.1;  // in attention weights, hidden activations and residual branches
     Activation activation = Activation::relu;
     double layer_norm_eps = 1e-5;
-    bool batch_first =
-        false;  // tensors are [batch, time, d_model] instead of [time, batch, d_model]
-    bool norm_first = false;  // normalizes the inputs of branches instead of the sums
-    bool bias = true;         // whether linear layers and norms have biases
+    bool batch_first = false;  // if true, the batch is the first dimension of tensors
+    bool norm_first = false;   // normalizes the inputs of branches instead of the sums
+    bool bias = true;          // whether linear layers and norms have biases
 };
 
 // The masks of encoders; MultiheadAttentionMasks describes them.

@@ -35,7 +35,7 @@ struct T5Config {
     double layer_norm_epsilon = 1e-6;
     double initializer_factor = 1;
     // "relu", or "gated-gelu" for T5 1.1. The prefix "gated-" selects a product of two linear
-    // layers, of which the first is followed by the activation: relu, gelu, gelu_new or silu.
+    // layers. The activation after the first layer is relu, gelu, gelu_new or silu.
     std::string feed_forward_proj = "relu";
     // Whether the output layer is the token embedding, as in T5 but not in T5 1.1. With tied
     // embeddings, the decoder's output is multiplied by d_model^-0.5.

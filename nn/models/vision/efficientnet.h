@@ -14,8 +14,7 @@ namespace axle::nn {
 
 // A stage of EfficientNet: `layers` blocks. Only the first block has the stride.
 struct EfficientNetStage {
-    std::int64_t
-        expand_ratio;  // channels of the depthwise convolution / input channels
+    std::int64_t expand_ratio;  // channels of the depthwise convolution / input channels
     std::int64_t kernel, stride, out, layers;
 };
 

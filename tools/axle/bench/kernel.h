@@ -52,9 +52,9 @@ struct Kernel {
     bool replaceable = true;
 };
 
-// Returns all kernels, in the order in which they are measured.
+// Returns all kernels, in the order of measurement.
 const std::vector<Kernel>& kernels_of_bench();
-// Returns the kernel with a name. Throws UsageError if there is none.
+// Returns the kernel with a name. Throws UsageError if the name is unknown.
 const Kernel& kernel_named(const std::string& name);
 
 // Converts a text such as "256x3072x768". Throws UsageError unless the text has the sizes of the

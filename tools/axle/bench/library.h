@@ -14,10 +14,10 @@ namespace axle::bench {
 
 // A kernel of another library.
 struct OtherKernel {
-    std::string kernel;  // the kernel of Axle with which it is compared
+    std::string kernel;  // the name of Axle's kernel for comparison
     std::string name;    // the name of its rows
-    std::function<std::int32_t(const AxleKernelCall&)> run =
-        {};  // returns 0, or a code if the call is not supported
+    // Returns 0, or a code if the call is not supported.
+    std::function<std::int32_t(const AxleKernelCall&)> run = {};
     // Whether the user has named the library. Unsupported calls of other libraries have no row.
     bool named = false;
 };

@@ -1,4 +1,4 @@
-// Measures the peak performance of this machine, with which the results of benchmarks are compared.
+// Measures the peak performance of this machine, for comparison with the results of benchmarks.
 //
 // Three kinds of loops use vectors of one size. The first computes independent multiply-adds in
 // registers. The second updates arrays much larger than the last-level cache, a = f(a, b), and the

@@ -24,7 +24,7 @@ struct Row {
     double peak = 0;  // the peak with which the rate is compared, in GFLOP/s or GB/s
     Timing timing = {};
     double axle_seconds = 0;  // the time of Axle's kernel
-    double difference = 0;    // between these outputs and the outputs of Axle's kernel (library.h)
+    double difference = 0;    // difference() of the outputs from the outputs of Axle's kernel
     std::string error = {};   // the reason why there is no time
 
     double gflops() const { return 1e-9 * operations / timing.seconds; }

@@ -37,8 +37,7 @@ std::map<std::string, std::string> deepspeed_variables(const FlagValues& flags,
 // invalid values.
 Tree deepspeed_config_of(const FlagValues& flags);
 
-// Returns the possible values of deepspeed_multinode_launcher, in the order in which Accelerate
-// lists them.
+// Returns the possible values of deepspeed_multinode_launcher, in Accelerate's order.
 const std::vector<std::string>& multinode_launchers();
 
 }  // namespace axle::launcher

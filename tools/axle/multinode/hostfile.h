@@ -24,8 +24,8 @@ struct MultinodeHosts {
     // each machine.
     std::string launcher = {};
     std::string hostfile = {};
-    std::vector<HostSlots> hosts =
-        {};  // selected machines with equal numbers of slots; may be empty
+    // The selected machines, with equal numbers of slots. May be empty.
+    std::vector<HostSlots> hosts = {};
     bool are_filtered = false;
 };
 
@@ -34,8 +34,9 @@ std::string slot_list(const HostSlots& host);
 
 // Parses a hostfile: a line such as `worker-0 slots=4` for each machine. Empty lines and lines that
 // begin with # are ignored. Throws ValueError, with `name` and the line, for other lines, machines
-// that are listed twice, names that begin with - or have characters other than letters, digits and
-// "._-:", numbers of slots that are not from 1 to 1024, and files without a machine.
+// that are listed twice, numbers of slots that are not from 1 to 1024, and files without a machine.
+// Also throws ValueError for names that begin with - or have characters other than letters, digits
+// and "._-:".
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
 // Reads and parses a file. Throws FileError if it cannot be read or has more than kMaxHostfile
 // bytes.

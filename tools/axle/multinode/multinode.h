@@ -35,8 +35,8 @@ struct MultinodeJob {
     std::map<std::string, std::string> environment;  // variables of all processes
     int threads = 0;                                 // per process; 0: not set
 
-    // For pdsh, which starts `axle launch` on each machine: the path of axle, the folder in which
-    // it runs, the file with the job's secret, and further flags.
+    // Settings for pdsh, which starts `axle launch` on each machine: the path of axle, its working
+    // directory, the file with the job's secret, and further flags.
     std::string axle = {}, folder = {}, token_file = {};
     std::vector<std::string> flags = {};
 };
