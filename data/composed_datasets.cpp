@@ -19,7 +19,7 @@ void check_index(const char* who, std::int64_t index, std::int64_t size) {
 }
 
 const std::shared_ptr<const Dataset>& checked(const char* who, const DatasetRef& dataset) {
-    if (!dataset.pointer()) throw UsageError(str(who, ": the dataset is null"));
+    if (!dataset.pointer()) throw UsageError(str(who, ": the dataset must not be null"));
     return dataset.pointer();
 }
 
@@ -124,7 +124,7 @@ std::shared_ptr<const Dataset> Subset::in_epoch(std::int64_t epoch) const {
 std::vector<Subset> random_split(const DatasetRef& dataset, const std::vector<Scalar>& lengths,
                                  std::uint64_t seed) {
     const std::int64_t n = checked("random_split", dataset)->size();
-    if (lengths.empty()) throw ValueError("random_split: there are no lengths");
+    if (lengths.empty()) throw ValueError("random_split: needs at least one length");
     const auto is_integral = [](const Scalar& length) { return length.is_integral(); };
     const bool integers = std::all_of(lengths.begin(), lengths.end(), is_integral);
     if (!integers && std::any_of(lengths.begin(), lengths.end(), is_integral))
@@ -144,7 +144,7 @@ std::vector<Subset> random_split(const DatasetRef& dataset, const std::vector<Sc
 }
 
 ConcatDataset::ConcatDataset(const std::vector<DatasetRef>& datasets) {
-    if (datasets.empty()) throw ValueError("ConcatDataset: there are no datasets");
+    if (datasets.empty()) throw ValueError("ConcatDataset: needs at least one dataset");
     std::int64_t end = 0;
     for (const DatasetRef& dataset : datasets) {
         datasets_.push_back(checked("ConcatDataset", dataset));
@@ -175,12 +175,12 @@ StackDataset::StackDataset(const std::vector<std::pair<std::string, DatasetRef>>
         keys_.push_back(key);
         add(str("'", key, "'"), dataset);
     }
-    if (datasets.empty()) throw ValueError("StackDataset: there are no datasets");
+    if (datasets.empty()) throw ValueError("StackDataset: needs at least one dataset");
 }
 
 StackDataset::StackDataset(const std::vector<DatasetRef>& datasets) {
     for (const DatasetRef& dataset : datasets) add(str(datasets_.size()), dataset);
-    if (datasets.empty()) throw ValueError("StackDataset: there are no datasets");
+    if (datasets.empty()) throw ValueError("StackDataset: needs at least one dataset");
 }
 
 // Adds a dataset. `name` names it in error messages.
@@ -230,7 +230,7 @@ std::shared_ptr<const Dataset> StackDataset::in_epoch(std::int64_t epoch) const 
 
 MapDataset::MapDataset(const DatasetRef& dataset, std::function<Tree(Tree)> function)
     : dataset_(checked("MapDataset", dataset)), function_(std::move(function)) {
-    if (!function_) throw UsageError("MapDataset: the function is empty");
+    if (!function_) throw UsageError("MapDataset: the function must not be empty");
 }
 
 std::shared_ptr<const Dataset> MapDataset::in_epoch(std::int64_t epoch) const {
@@ -241,7 +241,7 @@ std::shared_ptr<const Dataset> MapDataset::in_epoch(std::int64_t epoch) const {
 
 Subset filter(const DatasetRef& dataset, const std::function<bool(const Tree&)>& function) {
     const std::int64_t n = checked("filter", dataset)->size();
-    if (!function) throw UsageError("filter: the function is empty");
+    if (!function) throw UsageError("filter: the function must not be empty");
     std::vector<std::int64_t> indices;
     for (std::int64_t i = 0; i < n; ++i) {
         try {

@@ -75,7 +75,7 @@ FunctionDataset::FunctionDataset(std::int64_t size, std::function<Tree(std::int6
     if (size < 0)
         throw ValueError(
             str("FunctionDataset: the number of samples must not be negative: ", size));
-    if (!get_) throw UsageError("FunctionDataset: the function is empty");
+    if (!get_) throw UsageError("FunctionDataset: the function must not be empty");
 }
 
 void rethrow_from(const std::string& where) {

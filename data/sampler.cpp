@@ -160,7 +160,7 @@ Order DistributedSampler::order(std::int64_t epoch) const {
 FixedBatchSampler::FixedBatchSampler(std::shared_ptr<const Sampler> sampler,
                                      std::int64_t batch_size, bool drop_last)
     : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {
-    if (!sampler_) throw UsageError("FixedBatchSampler: the sampler is null");
+    if (!sampler_) throw UsageError("FixedBatchSampler: the sampler must not be null");
     if (batch_size < 1)
         throw ValueError(str("FixedBatchSampler: batch_size must be positive: ", batch_size));
 }
@@ -191,7 +191,7 @@ std::shared_ptr<const BatchSampler> FixedBatchSampler::grown(const GrownPass& pa
 SkipBatchSampler::SkipBatchSampler(std::shared_ptr<const BatchSampler> whole,
                                    std::int64_t skip_batches)
     : whole_(std::move(whole)), skip_batches_(skip_batches) {
-    if (!whole_) throw UsageError("SkipBatchSampler: the batch sampler is null");
+    if (!whole_) throw UsageError("SkipBatchSampler: the batch sampler must not be null");
     if (skip_batches < 0)
         throw ValueError(
             str("SkipBatchSampler: the number of batches must not be negative: ", skip_batches));

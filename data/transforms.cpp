@@ -315,8 +315,8 @@ TransformedDataset::TransformedDataset(const Dataset& dataset, Transform transfo
 TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
                                        TransformedOptions options)
     : dataset_(std::move(dataset)), transform_(std::move(transform)), options_(std::move(options)) {
-    if (!dataset_) throw UsageError("TransformedDataset: the dataset is null");
-    if (!transform_) throw UsageError("TransformedDataset: the transform is empty");
+    if (!dataset_) throw UsageError("TransformedDataset: the dataset must not be null");
+    if (!transform_) throw UsageError("TransformedDataset: the transform must not be empty");
 }
 
 template <class Make>

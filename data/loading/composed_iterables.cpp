@@ -33,7 +33,7 @@ class TransformedStream : public Stream {
 
 std::vector<std::shared_ptr<const IterableDataset>> pointers_of(
     const std::vector<IterableDatasetRef>& datasets) {
-    if (datasets.empty()) throw ValueError("ChainDataset: there are no datasets");
+    if (datasets.empty()) throw ValueError("ChainDataset: needs at least one dataset");
     std::vector<std::shared_ptr<const IterableDataset>> pointers;
     for (const IterableDatasetRef& dataset : datasets) {
         if (!dataset.pointer())
@@ -77,8 +77,8 @@ std::shared_ptr<const IterableDataset> ChainDataset::shard(std::int64_t num_shar
 TransformedIterable::TransformedIterable(IterableDatasetRef dataset, Function function,
                                          bool keeps_all)
     : dataset_(std::move(dataset)), function_(std::move(function)), keeps_all_(keeps_all) {
-    if (!dataset_.pointer()) throw UsageError("TransformedIterable: the dataset is null");
-    if (!function_) throw UsageError("TransformedIterable: the function is empty");
+    if (!dataset_.pointer()) throw UsageError("TransformedIterable: the dataset must not be null");
+    if (!function_) throw UsageError("TransformedIterable: the function must not be empty");
 }
 
 std::unique_ptr<Stream> TransformedIterable::stream(std::int64_t epoch) const {
@@ -103,7 +103,7 @@ std::shared_ptr<const IterableDataset> TransformedIterable::shard(std::int64_t n
 }
 
 TransformedIterable map(const IterableDatasetRef& dataset, std::function<Tree(Tree)> function) {
-    if (!function) throw UsageError("map: the function is empty");
+    if (!function) throw UsageError("map: the function must not be empty");
     return {dataset,
             [function = std::move(function)](Tree sample) -> std::optional<Tree> {
                 return function(std::move(sample));
@@ -113,7 +113,7 @@ TransformedIterable map(const IterableDatasetRef& dataset, std::function<Tree(Tr
 
 TransformedIterable filter(const IterableDatasetRef& dataset,
                            std::function<bool(const Tree&)> function) {
-    if (!function) throw UsageError("filter: the function is empty");
+    if (!function) throw UsageError("filter: the function must not be empty");
     return {dataset,
             [function = std::move(function)](Tree sample) -> std::optional<Tree> {
                 if (!function(sample)) return std::nullopt;

@@ -157,7 +157,7 @@ std::shared_ptr<const IterableDataset> ShardedDataset::shard(std::int64_t num_sh
 GeneratorDataset::GeneratorDataset(std::function<Next(std::int64_t epoch)> start,
                                    std::optional<std::int64_t> size)
     : start_(std::move(start)), size_(size) {
-    if (!start_) throw UsageError("GeneratorDataset: the function is empty");
+    if (!start_) throw UsageError("GeneratorDataset: the function must not be empty");
     if (size && *size < 0)
         throw ValueError(
             str("GeneratorDataset: the number of samples must not be negative: ", *size));
@@ -171,7 +171,7 @@ IterableDatasetShard::IterableDatasetShard(std::shared_ptr<const IterableDataset
                                            std::int64_t batch_size, bool drop_last,
                                            ShardOptions options)
     : whole_(std::move(whole)), batch_size_(batch_size), drop_last_(drop_last), options_(options) {
-    if (!whole_) throw UsageError("IterableDatasetShard: the dataset is null");
+    if (!whole_) throw UsageError("IterableDatasetShard: the dataset must not be null");
     if (batch_size < 1)
         throw ValueError(str("IterableDatasetShard: batch_size must be positive: ", batch_size));
     check_shard("IterableDatasetShard", options_, batch_size);

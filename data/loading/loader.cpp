@@ -134,7 +134,7 @@ DataLoader::DataLoader(const Dataset& dataset, const LoaderOptions& options)
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {
-    if (!dataset) throw UsageError("DataLoader: the dataset is null");
+    if (!dataset) throw UsageError("DataLoader: the dataset must not be null");
     check_size(dataset->size(), options);
     dataset_ = std::move(dataset);
     whole_ = own_ = make_batch_sampler(*dataset_, options);
@@ -147,7 +147,7 @@ DataLoader::DataLoader(const IterableDataset& dataset, const LoaderOptions& opti
 
 DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {
-    if (!dataset) throw UsageError("DataLoader: the dataset is null");
+    if (!dataset) throw UsageError("DataLoader: the dataset must not be null");
     if (options.shuffle || options.sampler || options.batch_sampler)
         throw ValueError(
             "DataLoader: shuffle, sampler and batch_sampler cannot be used with an iterable "

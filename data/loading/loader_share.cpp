@@ -69,7 +69,7 @@ std::int64_t DataLoader::reachable_position() const {
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
     check_idle("set_batch_sampler");
     if (!batch_sampler)
-        throw UsageError("DataLoader: set_batch_sampler: the batch sampler is null");
+        throw UsageError("DataLoader: set_batch_sampler: the batch sampler must not be null");
     if (iterable_)
         throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
     if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
@@ -97,7 +97,7 @@ void DataLoader::shard(std::optional<ShardOptions> options) {
 }
 
 void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
-    if (!dispatch) throw UsageError("DataLoader: dispatch: the dispatch is null");
+    if (!dispatch) throw UsageError("DataLoader: dispatch: the dispatch must not be null");
     shard(options);
     dispatch_ = std::move(dispatch);
     resumed_parts_.reset();

@@ -42,7 +42,7 @@ void check_shard(const char* who, const ShardOptions& options, std::int64_t batc
 BatchSamplerShard::BatchSamplerShard(std::shared_ptr<const BatchSampler> whole,
                                      ShardOptions options)
     : whole_(std::move(whole)), options_(options) {
-    if (!whole_) throw UsageError("BatchSamplerShard: the batch sampler is null");
+    if (!whole_) throw UsageError("BatchSamplerShard: the batch sampler must not be null");
     check_shard("BatchSamplerShard", options_, whole_->batch_size());
 }
 

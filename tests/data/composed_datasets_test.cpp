@@ -94,7 +94,8 @@ TEST(Subset, RejectsInvalidIndicesAndNullDatasets) {
         EXPECT_THROW(subset.get(index), IndexError);
         EXPECT_THROW(subset.get_batch(Ids{0, index}), IndexError);
     }
-    expect_error<UsageError>({"Subset: the dataset is null"}, [] { Subset(kNullDataset, {}); });
+    expect_error<UsageError>({"Subset: the dataset must not be null"},
+                             [] { Subset(kNullDataset, {}); });
 }
 
 TEST(RandomSplit, MatchesPyTorch) {
@@ -145,8 +146,8 @@ TEST(RandomSplit, RejectsInvalidLengthsAndNullDatasets) {
     expect_value_error({"random_split: ", "[0, 1]", "[-0.5, 1.5]"}, {-0.5, 1.5});
     expect_value_error({"random_split: ", "[0, 1]", "nan"}, {0.5, std::nan("")});
     expect_value_error({"random_split: ", "[0.5, 5]"}, {0.5, 5});
-    expect_value_error({"random_split: there are no lengths"}, {});
-    expect_error<UsageError>({"random_split: the dataset is null"},
+    expect_value_error({"random_split: needs at least one length"}, {});
+    expect_error<UsageError>({"random_split: the dataset must not be null"},
                              [] { random_split(kNullDataset, {1.0}); });
 }
 
@@ -158,8 +159,9 @@ TEST(ConcatDataset, ReadsDatasetsOneAfterAnotherAndRejectsInvalidOnes) {
     EXPECT_EQ(tests::ids_of(all.get_batch(Ids{4, 0, 2})), (Ids{12, 0, 10}));
     EXPECT_THROW(all.get(5), IndexError);
     EXPECT_THROW(all.get(-1), IndexError);
-    expect_error<ValueError>({"ConcatDataset: there are no datasets"}, [] { ConcatDataset({}); });
-    expect_error<UsageError>({"ConcatDataset: the dataset is null"}, [&] {
+    expect_error<ValueError>({"ConcatDataset: needs at least one dataset"},
+                             [] { ConcatDataset({}); });
+    expect_error<UsageError>({"ConcatDataset: the dataset must not be null"}, [&] {
         ConcatDataset({first, kNullDataset});
     });
 }
@@ -194,9 +196,9 @@ TEST(StackDataset, RejectsInvalidDatasetsAndIndices) {
     expect_error<ValueError>({"StackDataset: the key 'a' occurs twice"}, [&] {
         StackDataset({{"a", three}, {"a", three}});
     });
-    expect_error<ValueError>({"StackDataset: there are no datasets"},
+    expect_error<ValueError>({"StackDataset: needs at least one dataset"},
                              [] { StackDataset(std::vector<DatasetRef>()); });
-    expect_error<UsageError>({"StackDataset: the dataset is null"}, [&] {
+    expect_error<UsageError>({"StackDataset: the dataset must not be null"}, [&] {
         StackDataset({three, kNullDataset});
     });
     const StackDataset stacked({three, three});
@@ -209,9 +211,9 @@ TEST(MapDataset, ChangesEachSampleAndRejectsNull) {
     EXPECT_EQ(doubled.size(), 3);
     EXPECT_EQ(ids_of(doubled), (Ids{0, 2, 4}));
     EXPECT_EQ(tests::ids_of(doubled.get_batch(Ids{2, 1})), (Ids{4, 2}));
-    expect_error<UsageError>({"MapDataset: the function is empty"},
+    expect_error<UsageError>({"MapDataset: the function must not be empty"},
                              [] { map(numbers(3), std::function<Tree(Tree)>()); });
-    expect_error<UsageError>({"MapDataset: the dataset is null"},
+    expect_error<UsageError>({"MapDataset: the dataset must not be null"},
                              [] { map(DatasetRef(kNullDataset), [](Tree s) { return s; }); });
 }
 
@@ -221,7 +223,7 @@ TEST(Filter, KeepsSamplesForWhichTheFunctionReturnsTrueAndReportsErrors) {
     EXPECT_EQ(odd.indices(), (Ids{1, 3, 5}));
     expect_error<IndexError>({"filter: sample 0: "},
                              [&] { filter(set, [](const Tree& s) { return s["x"].boolean(); }); });
-    expect_error<UsageError>({"filter: the function is empty"},
+    expect_error<UsageError>({"filter: the function must not be empty"},
                              [&] { filter(set, std::function<bool(const Tree&)>()); });
 }
 

@@ -34,7 +34,7 @@ Tensor index_on(Device device, const Lengths& values) { return tensor(values).to
 template <class Position>
 PackedSequence pack(const char* op, const Tensor& rows, const Lengths& lengths, bool enforce_sorted,
                     Position position) {
-    if (lengths.empty()) throw ValueError(str(op, ": there are no sequences"));
+    if (lengths.empty()) throw ValueError(str(op, ": needs at least one sequence"));
     for (const std::int64_t length : lengths)
         if (length < 1) throw ValueError(str(op, ": lengths must be positive: ", length));
     if (enforce_sorted && !std::is_sorted(lengths.rbegin(), lengths.rend()))
@@ -127,7 +127,7 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
 }
 
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted) {
-    if (sequences.empty()) throw ValueError("pack_sequence: there are no sequences");
+    if (sequences.empty()) throw ValueError("pack_sequence: needs at least one sequence");
     Lengths lengths, starts;
     std::int64_t total = 0;
     for (const Tensor& sequence : sequences) {

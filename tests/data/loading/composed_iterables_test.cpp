@@ -58,7 +58,8 @@ TEST(ChainDataset, ReadsDatasetsOneAfterAnother) {
 }
 
 TEST(ChainDataset, RejectsInvalidDatasets) {
-    expect_error<ValueError>({"ChainDataset: there are no datasets"}, [] { ChainDataset({}); });
+    expect_error<ValueError>({"ChainDataset: needs at least one dataset"},
+                             [] { ChainDataset({}); });
     expect_error<UsageError>({"ChainDataset: dataset 1 is null"}, [] {
         ChainDataset({counter(0, 1), kNullStream});
     });
@@ -114,13 +115,13 @@ TEST(TransformedIterable, KeepsShardsAndGenerator) {
 }
 
 TEST(TransformedIterable, RejectsNullDatasetsAndEmptyFunctions) {
-    expect_error<UsageError>({"map: the function is empty"},
+    expect_error<UsageError>({"map: the function must not be empty"},
                              [] { map(counter(0, 1), std::function<Tree(Tree)>()); });
-    expect_error<UsageError>({"filter: the function is empty"},
+    expect_error<UsageError>({"filter: the function must not be empty"},
                              [] { filter(counter(0, 1), std::function<bool(const Tree&)>()); });
-    expect_error<UsageError>({"TransformedIterable: the function is empty"},
+    expect_error<UsageError>({"TransformedIterable: the function must not be empty"},
                              [] { TransformedIterable(counter(0, 1), nullptr, true); });
-    expect_error<UsageError>({"TransformedIterable: the dataset is null"}, [] {
+    expect_error<UsageError>({"TransformedIterable: the dataset must not be null"}, [] {
         map(IterableDatasetRef(kNullStream), [](Tree s) { return s; });
     });
 }

@@ -64,7 +64,8 @@ TEST(PadSequence, IsDifferentiable) {
 }
 
 TEST(PadSequence, RejectsInvalidSequences) {
-    expect_error<ValueError>({"pad_sequence: there are no sequences"}, [] { pad_sequence({}); });
+    expect_error<ValueError>({"pad_sequence: needs at least one sequence"},
+                             [] { pad_sequence({}); });
     expect_error<ShapeError>({"pad_sequence: ", "sequence 1 is 0-d"}, [] {
         pad_sequence({ones({2}), ones({})});
     });
@@ -140,7 +141,7 @@ TEST(PaddingCollate, RejectsInvalidSamplesAndOptions) {
     expect_error<ValueError>({"padding_collate: ", "the key 'y'"}, [&] {
         collate_two({{"x", 1}}, {{"y", 1}});
     });
-    expect_error<ValueError>({"padding_collate: there are no samples"},
+    expect_error<ValueError>({"padding_collate: the batch must have at least one sample"},
                              [] { padding_collate()({}); });
     expect_error<ValueError>({"padding_collate: ", "'label'", "'ids', 'labels'"}, [&] {
         const Tree same{{"ids", ones({2})}, {"labels", ones({2})}};

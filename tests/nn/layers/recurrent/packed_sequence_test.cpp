@@ -75,7 +75,7 @@ TEST(PackedSequence, RejectsInvalidLengths) {
     });
     expect_error<ShapeError>({"pack_padded_sequence: input", "[4]"},
                              [&] { nn::pack_padded_sequence(zeros({4}), {4}); });
-    expect_error<ValueError>({"pack_sequence: there are no sequences"},
+    expect_error<ValueError>({"pack_sequence: needs at least one sequence"},
                              [&] { nn::pack_sequence({}); });
     nn::PackedSequence packed = nn::pack_padded_sequence(x, {4, 2});
     expect_error<ValueError>({"pad_packed_sequence: total_length", "4", "3"},
