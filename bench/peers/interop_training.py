@@ -91,7 +91,7 @@ def optimizers(p):
         return model, [{"params": weights}, {"params": biases}]
 
     def train(kind, start, end, first):
-        """Does in PyTorch what the command `train` of interop.cpp does."""
+        """Runs the command `train` of interop.cpp in PyTorch."""
         model, groups = network()
         optimizer = known[kind](groups)
         safetensors.torch.load_model(model, start / "model.safetensors")

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from train_step import time_steps
 
 BATCH, TIME, VOCABULARY, WIDTH, LAYERS, HEADS, KEY_VALUE_HEADS = 2, 512, 4096, 256, 4, 8, 4
-SIZE = WIDTH // HEADS  # of a head
+SIZE = WIDTH // HEADS  # width of a head
 
 
 def rotate(x, cos, sin):

@@ -146,7 +146,7 @@ def peak_resident_bytes():
 
 
 def time_steps(step, losses, steps):
-    """Runs a step, which returns its loss, several times. Returns the first losses, the median and the
+    """Runs step() several times; it returns the loss. Returns the first losses, the median and the
     minimum time of later steps, and the peak memory."""
     first = [step().item() for _ in range(losses)]
     for _ in range(2 + steps // 10):

@@ -101,7 +101,7 @@ class Gate:
         return parts
 
     def judge(self, verdicts, what=""):
-        """Adds a row for the passed cases, one for those not reached, one for each other case."""
+        """Adds a row for the passed cases, one for the unreached cases, one for each other case."""
         late = sum(v.reason == gpu_tests.LATE for v in verdicts)
         if late:
             self.row(f"{late} cases{what}", False, gpu_tests.LATE)

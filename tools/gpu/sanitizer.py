@@ -9,7 +9,7 @@ import subprocess
 
 from gpu.machine import Broken
 
-# memcheck and synccheck print the first line, racecheck the second one.
+# memcheck and synccheck print the first line, racecheck prints the second line.
 SUMMARIES = (re.compile(r"ERROR SUMMARY: (\d+) error"),
              re.compile(r"RACECHECK SUMMARY: (\d+) hazard"))
 OPTIONS = {"memcheck": ["--report-api-errors", "no"], "racecheck": ["--racecheck-report", "all"],
