@@ -40,9 +40,9 @@ Tensor norm_of_norms(const Tensor& norms, double norm_type) {
     return pow(sum(pow(norms, norm_type)), 1 / norm_type);
 }
 
-// Returns the norm of the gradients of parameters; for slices, of the slices of this process. The
-// norms of the local parts of sharded parameters are combined in rank order, so that all processes
-// get the same bits.
+// Returns the norm of the gradients of parameters. For slices, includes only the slices of this
+// process. The norms of the local parts of sharded parameters are combined in rank order, so that
+// all processes get the same bits.
 Tensor norm_of_parts(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
                      double norm_type) {
     // The parameters, grouped by the processes over which they are sharded.

@@ -153,7 +153,7 @@ class AdaLomo : public FusedOptimizer {
     bool needs_buffer(std::size_t, std::size_t buffer) const override { return buffer < 3; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t,
                                       std::size_t buffer) const override;
-    // These two are empty, because apply() computes the update with tensor ops.
+    // These functions are empty, because apply() computes the update with tensor ops.
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
 

@@ -14,7 +14,7 @@ namespace axle::optim {
 // The values of one step of a parameter, as 0-d tensors on its device.
 struct TensorStep {
     // Reads the tensor of Optimizer::set_scalars(), which can be undefined. Throws UsageError, with
-    // the optimizer's name, in the capture of a graph.
+    // the optimizer's name, during a graph capture.
     TensorStep(const char* optimizer, const Tensor& scalars);
 
     // Sets t to the number of the step after `step`.
@@ -38,7 +38,7 @@ void refuse_stochastic_rounding(const char* op, bool stochastic_rounding);
 // Options must have the members that GroupedOptimizer needs, and kName, the name in error messages.
 // The constructors throw ValueError for an empty list, for parameters that are undefined, repeated
 // or not leaves, and for options out of range. Besides the errors of Optimizer::step(), step()
-// throws UsageError if parameters are sharded or slices, and in the capture of a graph. It uses
+// throws UsageError if parameters are sharded or slices, and during a graph capture. It uses
 // several tensor ops for each parameter, so it may have updated some parameters if it runs out of
 // memory.
 template <class Options>

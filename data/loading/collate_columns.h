@@ -1,4 +1,4 @@
-// Private to data/loading: collating with a function that makes the tensors of the batch.
+// Private to data/loading: collates samples with a function that creates the tensors of the batch.
 #pragma once
 
 #include <cstddef>

@@ -69,7 +69,7 @@ class LBFGS : public GroupedOptimizer<LBFGSOptions> {
         Tensor gradient_change, step;
         double ro = 0;  // 1 / (gradient_change . step)
     };
-    // The state that steps continue from.
+    // The state of the optimizer between steps.
     struct State {
         std::int64_t func_evals = 0, n_iter = 0;
         Tensor direction;

@@ -29,7 +29,7 @@ class SlowWeights {
     // Appends the options and the number of steps since the last update, under the names
     // "lookahead_k", "lookahead_alpha" and "counter".
     void add_named(std::vector<NamedOption>& options);
-    // Throws UsageError in the capture of a graph, whose replays could not count steps.
+    // Throws UsageError during a graph capture, whose replays could not count steps.
     static void check_not_capturing();
     // Counts a step. Returns whether it is the k-th step since the last update.
     bool count_step();
@@ -46,7 +46,7 @@ class SlowWeights {
 // weights of a parameter are its values before its first step. The saved state of a parameter
 // contains "step", the state of Inner and "slow_params"; a group contains the options of Inner and
 // of Lookahead. The constructors throw the errors of Inner and of LookaheadOptions::check().
-// Besides the errors of Inner, step() throws UsageError in the capture of a graph. With a
+// Besides the errors of Inner, step() throws UsageError during a graph capture. With a
 // GradScaler, a step waits for the device, because a skipped step does not count. Parameters can be
 // sharded if Inner supports sharded parameters. LBFGS cannot be the inner optimizer.
 template <class Inner>

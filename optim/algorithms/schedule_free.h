@@ -18,7 +18,7 @@ struct AdamWScheduleFreeOptions {
     double weight_decay = 0;        // times the parameter, added to the normalized gradient
     std::int64_t warmup_steps = 0;  // steps in which the rate grows linearly to lr
     double r = 0;                   // step k has the weight k^r in the average
-    double weight_lr_power = 2;     // times the largest rate so far to this power
+    double weight_lr_power = 2;     // power of the largest rate so far in the weight of a step
 
     // Values that steps change and state dicts contain.
     std::int64_t k = 0;  // number of steps so far
@@ -41,7 +41,7 @@ struct SGDScheduleFreeOptions {
     double weight_decay = 0;        // times the parameter, added to the gradient
     std::int64_t warmup_steps = 0;  // steps in which the rate grows linearly to lr
     double r = 0;                   // step k has the weight k^r in the average
-    double weight_lr_power = 2;     // times the largest rate so far to this power
+    double weight_lr_power = 2;     // power of the largest rate so far in the weight of a step
 
     // Values that steps change and state dicts contain.
     std::int64_t k = 0;  // number of steps so far

@@ -11,8 +11,8 @@
 
 namespace axle::optim {
 
-// The decay of the learning rate after the warmup. With p from 0 at the end of the warmup to 1 at
-// lr_decay_steps, the rate is min_lr + c (lr0 - min_lr).
+// The decay of the learning rate after the warmup. The rate is min_lr + c (lr0 - min_lr), where p
+// grows from 0 at the end of the warmup to 1 at lr_decay_steps.
 enum class LrDecay : std::uint8_t {
     constant,             // the rate is lr0, even after lr_decay_steps
     linear,               // c = 1 - p
@@ -20,14 +20,14 @@ enum class LrDecay : std::uint8_t {
     inverse_square_root,  // the rate is lr0 sqrt(warmup / step), but at least min_lr
     wsd,                  // c = 1 until the last wsd_decay_steps, then WsdDecay
 };
-// The end of LrDecay::wsd, with q from 0 to 1 during wsd_decay_steps.
+// The end of LrDecay::wsd. q grows from 0 to 1 during wsd_decay_steps.
 enum class WsdDecay : std::uint8_t {
     linear,       // c = 1 - q
     cosine,       // c = (1 + cos(pi q)) / 2
     exponential,  // c = 2 * 0.5^q - 1
     minus_sqrt,   // c = 1 - sqrt(q)
 };
-// The growth of the weight decay from start_weight_decay to end_weight_decay, with r from 0 to 1
+// The growth of the weight decay from start_weight_decay to end_weight_decay. r grows from 0 to 1
 // during weight_decay_steps.
 enum class WeightDecayIncrease : std::uint8_t {
     constant,  // the two values are equal

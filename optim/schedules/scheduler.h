@@ -89,9 +89,8 @@ struct ScheduleField {
 // rate. The optimizer must outlive the schedule. Not thread-safe.
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
-// that was moved from must only be destroyed. The move throws UsageError if hooks are set, or if
-// the schedule is a part of a composed schedule. The hooks or the composed schedule refer to the
-// object.
+// that was moved from must only be destroyed. The move throws UsageError if hooks are set or if the
+// schedule is a part of a composed schedule, because both refer to the object.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}

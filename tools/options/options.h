@@ -70,7 +70,7 @@ class Options {
     // Allows options that are declared afterwards to be given several times; the last value is
     // used. By default this is an error.
     void let_last_win();
-    // Makes --help show the variables' values for options that are declared afterwards.
+    // Makes --help show the current values of options that are declared afterwards.
     void show_defaults();
     void add_version(const std::string& version);
     void set_footer(const std::string& text);

@@ -65,8 +65,8 @@ struct T5Attention : Model<T5Attention> {
     // `mask` is boolean (true: attend). Both can be undefined, and are broadcast to [B, heads, T,
     // S].
     Tensor forward(const Tensor& x, const Tensor& memory, const Tensor& bias, const Tensor& mask);
-    // Returns the bias [1, heads, T, T] of the relative positions of T tokens. Only the attention
-    // of the first layer has the embedding of these positions; throws UsageError otherwise.
+    // Returns the bias [1, heads, T, T] of the relative positions of T tokens. Throws UsageError
+    // except in the first layer, which has the embedding of these positions.
     Tensor position_bias(std::int64_t time);
     void visit(Visitor& visitor) override {
         visitor("q", q), visitor("k", k), visitor("v", v), visitor("o", o);

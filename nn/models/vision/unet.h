@@ -78,7 +78,7 @@ struct UNetAttention : Model<UNetAttention> {
 struct UNetDownBlock : Model<UNetDownBlock> {
     UNetDownBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, bool attention,
                   bool is_last);
-    // Returns the outputs of all residual blocks and of the down sampling. The last one is the
+    // Returns the outputs of all residual blocks and of the down sampling. The last output is the
     // output of the block.
     std::vector<Tensor> forward(Tensor x, const Tensor& time);
     void visit(Visitor& v) override;

@@ -43,8 +43,8 @@ const char* color_of(const std::vector<std::string>& names, const std::string& n
     return kColors[place % std::size(kColors)];
 }
 
-// A logarithmic axis with space around the values from `low` to `high`, at least a decade in all.
-// Its ticks are powers of ten.
+// A logarithmic axis with space around the values from `low` to `high`. It spans at least a decade,
+// and its ticks are powers of ten.
 class LogAxis {
   public:
     LogAxis(double low, double high, double from, double to)
