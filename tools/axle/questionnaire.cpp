@@ -27,7 +27,8 @@ class Asker {
             out_ << question << (standard.empty() ? ": " : " [" + standard + "]: ") << std::flush;
             std::string line;
             if (!std::getline(in_, line))
-                throw UsageError("config: the input ended before all questions were answered");
+                throw UsageError("config: the input ended before this question was answered: " +
+                                 question);
             const std::size_t first = line.find_first_not_of(" \t\r");
             const std::size_t last = line.find_last_not_of(" \t\r");
             line = first == std::string::npos ? standard : line.substr(first, last - first + 1);

@@ -269,7 +269,10 @@ double Run::mean_loss() {
 }
 
 void Run::end_update() {
-    if (!bar_) throw UsageError("Run: end_update: all updates of the run are already done");
+    if (!bar_)
+        throw UsageError(
+            str("Run: end_update: all updates of the run are already done: the last is update ",
+                progress_.step));
     ++progress_.step, ++updates_;
     const double mean = mean_loss();
     const double seconds = seconds_between(update_start_, Clock::now());

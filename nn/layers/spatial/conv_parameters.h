@@ -54,8 +54,9 @@ inline Dims output_padding_for(const char* who, const Tensor& x, const Tensor& w
     }
     for (int d = 0; d < spatial; ++d)
         if (extra[d] < 0 || extra[d] >= stride[d])
-            throw ValueError(str(who, ": output_size must be from ", least,
-                                 " to stride - 1 more: output_size ", wanted, ", stride ", stride));
+            throw ValueError(str(who, ": output_size must be at least ", least,
+                                 " and at most stride - 1 larger: output_size ", wanted,
+                                 ", stride ", stride));
     return extra;
 }
 
