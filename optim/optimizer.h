@@ -75,7 +75,7 @@ struct ParamGroup : Options {
     // generator. All replicas of the parameters need the same seed.
     std::optional<std::uint64_t> rounding_seed;
     double no_momentum = 0;      // for GroupRef::momentum if the optimizer has no momentum
-    double no_weight_decay = 0;  // for GroupRef::weight_decay, likewise
+    double no_weight_decay = 0;  // the same for GroupRef::weight_decay
 };
 
 // The members that the parameter groups of all optimizers have.

@@ -125,7 +125,7 @@ void DataLoader::skip_first_batches(std::int64_t n) {
 
 Tree DataLoader::state_dict() const {
     check_not_moved("state_dict");
-    // If steps are uneven, the last batch of this process need not be the last batch of the pass.
+    // If steps are uneven, the last batch of this process may not be the last batch of the pass.
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
         end_of_dataloader() &&

@@ -31,8 +31,8 @@ std::vector<Piece> pieces(BertForSequenceClassification& model);
 // Returns the pieces of a model of one of these types. Throws ValueError for other types.
 std::vector<Piece> pieces_of(Module& model);
 
-// The function of the last piece of a language model, which can also compute label_loss() of its
-// output. std::function::target() finds it.
+// The function of the last piece of a language model. It can also compute label_loss() of its
+// output. Use std::function::target() to access it.
 struct HeadPiece {
     // Returns logits [..., classes] of x [..., width].
     std::function<Tensor(const Tensor& x)> logits;

@@ -34,8 +34,8 @@ struct TokenPositions {
     // each sequence is one document.
     Tensor documents;
 };
-// Returns the positions that position_ids [B or 1, T] (i64 or i32) give to the tokens of ids [B,
-// T]. As in Transformers, a token begins a new document if its position is not the previous token's
+// Returns the positions, from position_ids [B or 1, T] (i64 or i32), of the tokens of ids [B, T].
+// As in Transformers, a token begins a new document if its position is not the previous token's
 // position plus 1. The result is empty if position_ids is undefined. If processes share the
 // sequences, position_ids is this process's part, and all processes must call this function
 // together. On a GPU, the host waits for position_ids.

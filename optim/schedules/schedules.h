@@ -146,7 +146,8 @@ class CosineAnnealingLR : public ChainableScheduler {
 };
 
 // The rate follows the cosine of CosineAnnealingLR and restarts from lr0 at the end of each cycle.
-// The first cycle has t_0 epochs, and each further cycle t_mult times as many as the cycle before.
+// The first cycle has t_0 epochs, and each later cycle is t_mult times as long as the previous
+// cycle.
 class CosineAnnealingWarmRestarts : public Scheduler {
   public:
     CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,

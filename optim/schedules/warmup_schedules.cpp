@@ -25,8 +25,8 @@ LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t t
     };
 }
 
-// Returns a cosine that falls from 1 to min_ratio and rises again, `cycles` times while progress
-// goes from 0 to 1.
+// Returns a cosine that falls from 1 to min_ratio and rises again. It has `cycles` periods while
+// progress grows from 0 to 1.
 double cosine_to(double min_ratio, double cycles, double progress) {
     const double factor = 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
     return std::max(0.0, factor * (1 - min_ratio) + min_ratio);

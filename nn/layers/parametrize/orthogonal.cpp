@@ -56,7 +56,7 @@ Tensor OrthogonalWeight::start(const Tensor& weight, const OrthogonalOptions& op
             base = orthogonalized(with_columns(q, randn(shape_of_columns(q, n - k), like)));
         else
             base = is_orthogonal(q) ? clone(q) : orthogonalized(q);
-        // In the map householder, this parameter gives the identity.
+        // With this parameter, the map householder returns the identity.
         return mul(expand(eye(weight.size(-2), weight.size(-1), like), weight.shape()), -1);
     }
     if (map != OrthogonalMap::householder) return weight;

@@ -8,7 +8,7 @@
 
 namespace axle::bench {
 
-// The values of the options of `axle bench`. An empty list stands for the default.
+// The values of the options of `axle bench`. An empty list selects the default.
 struct Settings {
     std::vector<std::string> kernels, dtypes, layouts, caches, libraries, compared;
     std::vector<int> threads;
