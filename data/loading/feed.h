@@ -1,4 +1,5 @@
-// Batch, Feed and Dispatch: the batches of a pass and their sources. For DataLoader and its hooks.
+// Batch, Feed and Dispatch: the batches of a pass and their sources. Only DataLoader and its hooks
+// use them.
 #pragma once
 
 #include <cstdint>
