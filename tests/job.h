@@ -40,7 +40,7 @@ class Job {
   private:
     struct Child {
         int pid = 0, report = -1;
-        std::string bytes;  // the part of the report read so far
+        std::string bytes;  // the part of the report that has been read
         bool ended = false;
         RankOutcome outcome;
     };

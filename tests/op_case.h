@@ -1,5 +1,5 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
-// tests/core/ops/ and tests/cuda/ run the cases, bench/ times their `large` rows, and a test
+// tests/core/ops/ and tests/cuda/ run the cases, and bench/ times their `large` rows. A test
 // compares the names with core/ops.h and the headers that it includes.
 #pragma once
 
@@ -31,7 +31,7 @@ Input floats(const Shape& shape, double low = -2, double high = 2);
 Input distinct(const Shape& shape);
 // Returns integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);
-// Returns signed zeros, ones, huge and tiny numbers, infinities and NaN, in turn.
+// Returns signed zeros, ones, huge and tiny numbers, infinities and NaN, repeated in this order.
 Input specials(const Shape& shape);
 // Returns the operand without a gradient.
 Input frozen(Input input);
@@ -128,8 +128,8 @@ std::vector<int> differentiable(const OpCase& c, const Row& row);
 double cotangent_value(std::int64_t i, int k);
 Tensor cotangent(const Tensor& output, int k);
 
-// The memory layout of an operand. `transposed` reverses the dimensions in memory, `sliced` uses
-// every second element of the last dimension, and `expanded` repeats the first slice of the first
+// The memory layout of an operand. `transposed` reverses the dimensions in memory. `sliced` uses
+// every second element of the last dimension. `expanded` repeats the first slice of the first
 // dimension larger than 1 by stride 0.
 enum class Layout { contiguous, transposed, sliced, expanded };
 // Returns a copy of x in that layout. Unless the layout is contiguous, the copy starts at an odd

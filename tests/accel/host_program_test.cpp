@@ -120,8 +120,8 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
-// Returns the folder of the locale de_DE.UTF-8, which localedef compiles in seconds, or "" if it
-// cannot.
+// Returns the folder of the locale de_DE.UTF-8, or "" if it cannot be created. localedef compiles
+// it in a few seconds.
 std::string compiled_locale() {
     static const TemporaryFolder folder;
     static const std::string command = "localedef -i de_DE -f UTF-8 " + folder / "de_DE.UTF-8";

@@ -1,4 +1,4 @@
-// Compares metrics on 1 to 4 processes with scikit-learn, also for batches that are filled up with
+// Compares metrics on 1 to 4 processes with scikit-learn, also if batches are filled up with
 // duplicates.
 #include "accel/metrics.h"
 
@@ -21,7 +21,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness
+using namespace tests;  // NOLINT: the test helpers
 using accel::Accuracy;
 using accel::Average;
 using accel::ClassScores;
@@ -72,8 +72,8 @@ Samples samples_of(const json& c) {
 }
 
 // Calls f(scores, labels, valid) with this rank's part of the samples, in batches of random sizes,
-// including 0. Batches can also contain samples that do not count: at their end, or anywhere if
-// `valid` is a mask.
+// including 0. Batches can also contain samples that do not count. They are at the end, or anywhere
+// if `valid` is a mask.
 template <class F>
 void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&& f) {
     std::mt19937 random(seed);  // all ranks use the same batch sizes

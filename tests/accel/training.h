@@ -53,9 +53,9 @@ struct Counter : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { batches = state["batches"].integer(); }
 };
 
-// A training run that uses everything that a checkpoint must contain: random numbers for dropout, a
-// shuffled loader, AdamW, a cosine schedule and a registered counter. An update has two
-// micro-batches. On one process, a pass has five batches.
+// A training run with all state that a checkpoint contains: random numbers for dropout, a shuffled
+// loader, AdamW, a cosine schedule and a registered counter. An update has two micro-batches. On
+// one process, a pass has five batches.
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 

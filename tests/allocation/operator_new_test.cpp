@@ -33,7 +33,7 @@ namespace {
 
 enum class Outcome : std::uint8_t { passed, failed, not_reached };
 
-// Calls f while allocation `number` fails. The outcome is `passed` if f handles the failure itself.
+// Calls f while allocation `number` fails. Returns `passed` if f handles the failure itself.
 template <class F>
 Outcome attempt(std::int64_t number, bool all_later, F&& f, Threads threads = Threads::this_one) {
     const FailingNew failing(number, all_later, threads);

@@ -79,7 +79,7 @@ void scaled_sums(Cases& cases) {
                 [=](In x) { return f(x[0], x[1], x[2], 0.5, -2); });
         product(cases, name + "/plain", str("torch.", name, "(x[0], x[1], x[2])"), {rows[0]},
                 [=](In x) { return f(x[0], x[1], x[2], 1, 1); });
-        // NaN in x does not matter if beta is 0.
+        // If beta is 0, NaN in x has no effect.
         product(cases, name + "/zero",
                 str("torch.", name, "(torch.sqrt(x[0]), x[1], x[2], beta=0)"),
                 {{frozen(floats(sums[0])), floats(a), floats(b)}},
@@ -269,7 +269,7 @@ void distances(Cases& cases) {
                 [order](In x) { return cdist(x[0], x[1], order); })
             .smooth = false;
     }
-    // A sum of squares loses digits when it is computed by a product.
+    // A distance loses digits if it is computed by a matrix product.
     product(cases, "cdist/many", "torch.cdist(x[0], x[1])", {{floats({30, 4}), floats({29, 4})}},
             [](In x) { return cdist(x[0], x[1]); })
         .tolerance = {.f32 = 1e-4, .f16 = 3e-2, .bf16 = 0.2};

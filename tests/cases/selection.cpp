@@ -63,8 +63,9 @@ void add_mask_cases(Cases& cases) {
                      .gradient = false});
 }
 
-// Rows of ops that replace elements along dim 1 at the index 2 * [0, 1, ...] + x[1], whose elements
-// are different, because the gradient of an element that is overwritten is not its derivative.
+// Returns rows for ops that replace elements along dim 1 at the index 2 * [0, 1, ...] + x[1]. All
+// elements of the index differ, because the gradient of an overwritten element is not its
+// derivative.
 std::vector<Row> rows_of_scatter() {
     return {{floats({3, 10}), ints({3, 4}, 0, 2), floats({3, 4})},
             {floats({3, 10}), ints({2, 3}, 0, 2), floats({3, 5})},
@@ -92,7 +93,7 @@ void add_scatter_cases(Cases& cases) {
                      .rows = {{floats({5, 3}), ints({1, 3}, 0, 5, i32), floats({4, 3})},
                               {floats({5, 67}), ints({1, 67}, 0, 5, i32), floats({1, 67})}},
                      .twice = true});
-    // The last one of several elements replaces the others.
+    // If an index is repeated, the last of its elements is stored.
     cases.push_back({.name = "scatter/repeated",
                      .torch = "x[0].scatter(-1, x[1], x[2])",
                      .call = [](In x) { return scatter(x[0], -1, x[1], x[2]); },
@@ -186,7 +187,7 @@ void add_reduction_cases(Cases& cases) {
                 reduce, slices,
                 [=](In x) { return index_reduce(x[0], 1, x[1], x[2], reduce, self); });
         }
-    // Integers, ties and zeros.
+    // These cases have integers, ties and zeros.
     for (const auto& [reduce, name] : kIndexReductions)
         cases.push_back(
             {.name = str("scatter_reduce/", name, "/ints"),

@@ -44,10 +44,10 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
-// The bounds of rounding errors, relative to the largest value, with unit roundoff u: weights and
-// outputs are rounded to the dtype, which adds 2u to the output. The gradients of q and k are sums
-// of products with dscores, which are rounded, and whose terms (dweights - rowsum) cancel; `rowsum`
-// contains the error of the rounded output. The worst case adds about 8u.
+// The bounds of rounding errors, relative to the largest value. Let u be the unit roundoff. Weights
+// and outputs are rounded to the dtype, which adds 2u to the output. The gradients of q and k are
+// sums of products with dscores, which are rounded. The terms of dscores (dweights - rowsum)
+// cancel, and `rowsum` contains the error of the rounded output. The worst case adds about 8u.
 double output_bound(DType dtype) { return dtype == f16 ? 0x1p-10 : 0x1p-7; }
 double gradient_bound(DType dtype) { return 4 * output_bound(dtype); }
 

@@ -135,7 +135,7 @@ TEST_F(CompiledTraining, MatchesTheEagerStepBitForBit) {
 
 TEST_F(CompiledTraining, UsesUpdatedWeightsInBf16AfterEvaluations) {
     options.mixed_precision = "bf16";
-    // Creates casts of the weights, which exist when the next step is captured.
+    // Caches casts of the weights, so that the capture of the next step finds them.
     between = [](Training& t, int i) {
         const NoGrad no_grad;
         if (i % 3 == 0) t.net(full({2, 6}, 1.0, {.device = kGpu}));

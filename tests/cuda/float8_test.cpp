@@ -18,11 +18,11 @@ namespace {
 
 Tensor on_cpu(const Tensor& x) { return x.to(Device::cpu()); }
 
-// On a GPU of compute capability 9.0 the tensor cores add products of 8-bit floats with 13 mantissa
-// bits, relative to the largest addend, and truncate the rest. The DeepSeek-V3 technical report
-// (arXiv 2412.19437, section 3.3.2) measured about 14 bits, and SageAttention2 (arXiv 2411.10958)
-// calls the format FP22. A sum of a few instructions can lose a few units of 2^-13. The simulated
-// GPU adds in f32.
+// The tensor cores of a GPU of compute capability 9.0 add products of 8-bit floats with 13 mantissa
+// bits. The bits are relative to the largest addend, and the rest is truncated. The DeepSeek-V3
+// technical report (arXiv 2412.19437, section 3.3.2) measured about 14 bits, and SageAttention2
+// (arXiv 2411.10958) calls the format FP22. A sum of a few instructions can lose a few units of
+// 2^-13. The simulated GPU adds in f32.
 #if AXLE_SIMULATED_GPU
 constexpr double kSumTolerance = 1e-5;
 #else

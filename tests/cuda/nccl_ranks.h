@@ -121,8 +121,8 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
 };
 
 // Runs f(group, device) on ranks that are threads of the test, and returns the exceptions'
-// messages, by rank. If `apart` is true, each rank has a GPU: on the simulated GPU, ranks have
-// different bus ids, so each rank appears to have its own GPU. Otherwise all ranks share GPU 0.
+// messages, by rank. If `apart` is true, each rank has its own GPU; on the simulated GPU, each rank
+// has its own bus id instead. Otherwise all ranks share GPU 0.
 inline std::vector<std::string> outcomes_on_gpus(
     int ranks, const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f,
     bool apart, const dist::ProcessGroupOptions& options = short_options()) {

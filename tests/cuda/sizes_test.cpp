@@ -77,8 +77,8 @@ TEST_F(ArangeAndIntegerMatmulOnGpu, MatchTheCpuBitForBit) {
 
 class GradientClippingOnGpu : public GpuTest {};
 
-// Returns parameters of different sizes, some of them empty. Most of them have a gradient. Clipping
-// needs several launches for 1300 parameters, and an optimizer for 400.
+// Returns parameters of different sizes, including 0. Most of them have a gradient. Clipping 1300
+// parameters, or updating 400, needs several kernel launches.
 std::vector<Tensor> parameters_with_gradients(Device device, DType dtype, std::int64_t count) {
     std::vector<Tensor> params;
     for (std::int64_t i = 0; i < count; ++i) {

@@ -87,7 +87,7 @@ TEST(BucketBatchSampler, PutsBatchesInRandomOrder) {
 
 TEST(BucketBatchSampler, DropsSamplesOfAllLengthsWithDropLast) {
     Ids lengths(11, 1);
-    lengths[0] = 9;  // the longest sample is not always dropped
+    lengths[0] = 9;  // must also be dropped only sometimes
     const BucketBatchSampler sampler(lengths, 5, {.drop_last = true});
     EXPECT_EQ(sampler.size(), 2);
     EXPECT_TRUE(sampler.drop_last());
@@ -143,7 +143,7 @@ TEST(TokenBatchSampler, VisitsEachSampleOnceWithinTheBudgetInEachEpoch) {
     }
 }
 
-// Returns the batches of an epoch without their order and the order of their samples.
+// Returns the batches of an epoch, sorted, with sorted samples.
 Batches unordered_pass(const TokenBatchSampler& sampler, std::int64_t epoch) {
     Batches batches = pass_of(sampler, epoch);
     for (Ids& batch : batches) std::sort(batch.begin(), batch.end());

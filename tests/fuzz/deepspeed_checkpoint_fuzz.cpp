@@ -1,6 +1,6 @@
-// Fuzzes DeepSpeedCheckpoint with the files of one process. An input is the stage, '2' or '3', the
-// length of the file with the states of the model in four bytes, this file, and the file with the
-// state of the optimizer.
+// Fuzzes DeepSpeedCheckpoint with the files of one process. An input begins with the stage, '2' or
+// '3'. Four bytes with the length of the file of model states, this file, and the file of the
+// optimizer's state follow.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

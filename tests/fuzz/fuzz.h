@@ -1,6 +1,6 @@
 // Helpers of the fuzzers. Each file <name>_fuzz.cpp defines fuzz() and becomes one program,
-// fuzz_<name>, which calls fuzz() for the given files and, if built with AXLE_BUILD_FUZZERS, for
-// the inputs that libFuzzer generates.
+// fuzz_<name>. The program calls fuzz() for the given files. If built with AXLE_BUILD_FUZZERS, it
+// also calls fuzz() for inputs that libFuzzer generates.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ using Bytes = std::span<const std::byte>;
 // Tests a parser with the input. Crashes or throws if the parser is wrong.
 void fuzz(Bytes input);
 
-// The path that parsers are given. Messages must show it in printable form.
+// The path that is passed to parsers. Messages must contain it in printable form.
 inline constexpr const char* kHostileName = "a\nfile";
 
 // Returns whether parse() succeeds. If it throws an axle::Error, checks that the message is short

@@ -10,9 +10,9 @@
 
 namespace axle::tests {
 
-// The file has the tensors "<case>.in.<name>" (arguments), "state.<name>", "out.<name>" (results),
-// and the gradients "grad.<parameter>" and "grad_in.<argument>" of the sum of all results, each
-// multiplied by "factor.<name>".
+// The file has the tensors "<case>.in.<name>" (arguments), "state.<name>" and "out.<name>"
+// (results). It also has the gradients "grad.<parameter>" and "grad_in.<argument>" of the sum of
+// all results, each multiplied by "factor.<name>".
 struct RecordedCase {
     RecordedCase(const std::string& name, const std::string& file) {
         for (const auto& [key, value] : load_safetensors(golden_path(file)).tensors)
@@ -36,8 +36,8 @@ struct RecordedCase {
             if (key.starts_with("state.")) state.emplace_back(key.substr(6), tensor);
         layer.load_state_dict(state);
     }
-    // Compares results, and the gradients of parameters and arguments. The tensors of `outputs` are
-    // those that were recorded.
+    // Compares results, and the gradients of parameters and arguments. `outputs` contains the
+    // recorded results by name.
     void check(const nn::Module& layer, const std::map<std::string, Tensor>& outputs,
                double tolerance = 1e-12) const {
         Tensor loss = zeros({}, {f64});

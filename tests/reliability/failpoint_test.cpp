@@ -45,7 +45,7 @@ accel::ProjectConfiguration project_in(const std::string& folder) {
     return {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 1};
 }
 
-// Continues from a checkpoint, saves twice (the second time in the background), and leaves the job.
+// Continues from a checkpoint, saves twice, the second time in the background, and leaves the job.
 // Reports the number of each complete checkpoint.
 void load_and_save(const std::string& folder, const ReportingJob::Group& group,
                    const ReportingJob::Reporter& report) {

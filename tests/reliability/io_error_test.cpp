@@ -68,8 +68,8 @@ std::vector<std::string> errors_of(dist::ProcessGroup& group, const std::functio
     return all;
 }
 
-// Expects that the rank `failing` has an error with this text, and that each other rank has the
-// same error and the number of the failing rank.
+// Expects that the error of the rank `failing` contains this text. Each other rank must have the
+// same error with the number of the failing rank.
 void expect_shared_error(const std::vector<std::string>& errors, int failing,
                          const std::string& text) {
     const std::string& own = errors[static_cast<std::size_t>(failing)];

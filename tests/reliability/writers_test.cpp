@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::microseconds;
 
-// Saves `count` times in a run of its own. Reports the number of each complete checkpoint, and then
+// Saves `count` times in a new run. Reports the number of each complete checkpoint, and then
 // Event::finished with `count`.
 void write_checkpoints(const std::string& folder, int count, const ReportingJob::Reporter& report) {
     Training training(

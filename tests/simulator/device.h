@@ -1,11 +1,11 @@
-// CUDA's device language for a host compiler. Included before every .cu file, it lets the same
-// kernels run in tests on a machine without a GPU, thread by thread.
+// CUDA's device language for a host compiler. This header is included before every .cu file, so
+// that tests can run the same kernels on a machine without a GPU, thread by thread.
 //
 // The threads of a block are fibers of one host thread. A fiber runs until it reaches a barrier or
-// a shuffle, and resumes when all threads that take part have arrived; blocks run one after
+// a shuffle, and resumes when all threads that take part have arrived. Blocks run one after
 // another. AXLE_SIMULATOR_ORDER (forward, backward, shuffled) sets the order in which blocks and
 // threads run, so that a missing barrier causes different results. A barrier or shuffle that can
-// never open, because other threads wait elsewhere, is an error, as is a 16-byte access (by
+// never open, because other threads wait elsewhere, is an error. So is a 16-byte access (by
 // load_pack or store_pack) to a misaligned address. The simulator cannot detect races within one
 // memory access, or properties of a particular GPU's memory.
 #pragma once
@@ -45,7 +45,7 @@ struct Index3 {
     unsigned x = 0, y = 0, z = 0;
 };
 // Return the index of the running thread in its block, the index of this block in the grid, and the
-// sizes of the block and the grid.
+// sizes of both.
 const Index3& thread_index();
 const Index3& block_index();
 const Index3& block_size();

@@ -43,14 +43,14 @@ struct Warp {
 };
 
 // The place at which a fiber or the scheduler continues. Jumps between places replace
-// swapcontext(), which calls the system and, with the address sanitizer, clears the shadow memory
-// of a whole stack each time.
+// swapcontext(). It makes a system call each time and, with the address sanitizer, clears the
+// shadow memory of a whole stack.
 using Place = void* [5];
 #define AXLE_JUMPS __attribute__((noinline, no_sanitize("address")))
 
 [[noreturn]] AXLE_JUMPS void continue_at(Place& place) { __builtin_longjmp(place, 1); }
 
-// Stores its caller's place in `from` and continues at `to`. Returns when something continues at
+// Stores the caller's place in `from` and continues at `to`. Returns when a later jump continues at
 // `from`.
 AXLE_JUMPS void jump(Place& from, Place& to) {
     if (__builtin_setjmp(from) == 0) continue_at(to);

@@ -1,6 +1,6 @@
 // A replacement for NCCL on the simulated GPU: a shared library of the same name in a folder that
 // AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with its own streams. The library
-// behaves like NCCL with a non-blocking communicator: it returns ncclInProgress until all ranks
+// behaves like NCCL with a non-blocking communicator. It returns ncclInProgress until all ranks
 // have made their calls, and reports the abort of a rank to all ranks.
 //
 // A group of calls is queued as two functions on the stream. The first function copies the data
@@ -244,8 +244,8 @@ void submit(ncclComm_t comm) {
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     cudaEventRecord(event, comm->stream);
     const std::lock_guard lock(comm->world->mutex);
-    // Events and parts are never destroyed, because another rank of the round, or a stream, can use
-    // them at any time, even after the communicator was aborted.
+    // Events and parts are never destroyed. Another rank of the round, or a stream, can use them at
+    // any time, even after the communicator was aborted.
     static auto& events = *new std::vector<cudaEvent_t>;
     static auto& parts = *new std::vector<std::unique_ptr<Part>>;
     static auto& kept_mutex = *new std::mutex;

@@ -67,8 +67,8 @@ struct Device {
     CUstream_st legacy;
     std::size_t memory = kArena, used = 0;
     std::map<void*, std::size_t> blocks;
-    // Device memory, one address range that is inaccessible while no work runs. Null with the
-    // address or the thread sanitizer; the address sanitizer detects accesses outside of blocks
+    // Device memory: one address range that is inaccessible while no work runs. Null with the
+    // address or the thread sanitizer. The address sanitizer detects accesses outside of blocks
     // itself.
     char* arena = nullptr;
     std::map<std::size_t, std::size_t> gaps;  // size of each gap, by offset

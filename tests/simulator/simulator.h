@@ -1,14 +1,14 @@
 // A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. A program
-// that links it in place of the runtime has one device, or as many as the environment variable
-// AXLE_SIMULATOR_DEVICES sets. The simulator runs the kernels in kernels/cuda/, compiled by the
-// host compiler (device.h).
+// that links the simulator in place of the runtime has one device. The environment variable
+// AXLE_SIMULATOR_DEVICES can set another number. The simulator runs the kernels in kernels/cuda/,
+// compiled by the host compiler (device.h).
 //
-// The work of a stream runs only when a thread waits for it (a query runs one piece of it), so work
-// that is not ordered by a stream or an event runs out of order. The host can access device memory
-// only while work runs. With the address or the thread sanitizer the host always can, and the
-// address sanitizer detects accesses outside of blocks. New device memory is filled with NaN.
-// Graphs are lists of captured work. A call that CUDA forbids during a capture invalidates the
-// capture.
+// The work of a stream runs only when a thread waits for it; a query runs a part of it. Work that
+// is not ordered by a stream or an event therefore runs out of order. The host can access device
+// memory only while work runs. With the address or the thread sanitizer, the host can always access
+// it, and the address sanitizer detects accesses outside of blocks. New device memory is filled
+// with NaN. Graphs are lists of captured work. A call that CUDA forbids during a capture
+// invalidates the capture.
 #pragma once
 
 #include <cstdint>

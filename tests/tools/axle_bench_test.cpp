@@ -158,8 +158,8 @@ class AxleBench : public tests::TrainerTest {
   protected:
     AxleBench() : TrainerTest("axle") {}
 
-    // Runs axle bench for a short time, with one thread unless there is an argument --threads, and
-    // returns its JSON file.
+    // Runs axle bench for a short time and returns its JSON file. Uses one thread unless the
+    // arguments contain --threads.
     json measure(const tests::Arguments& arguments) {
         tests::Arguments all = {"bench", "--min-time", "1e-5", "--json", file("r")};
         all.insert(all.end(), arguments.begin(), arguments.end());

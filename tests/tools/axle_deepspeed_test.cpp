@@ -15,7 +15,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using launcher::deepspeed_variables;
 using testing::AllOf;
 using testing::Contains;

@@ -14,7 +14,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::HasSubstr;
 using testing::Not;
 
@@ -115,7 +115,7 @@ TEST_F(AxleLaunchMachines, ContinueTrainingWithTheSameGlobalBatch) {
     ASSERT_EQ(whole.size(), 300u);
     for (std::size_t i = 0; i < cut.size(); ++i) {
         EXPECT_EQ(cut[i]["step"], whole[i]["step"]);
-        EXPECT_EQ(cut[i]["epoch"], whole[i]["epoch"]);  // measures the samples so far
+        EXPECT_EQ(cut[i]["epoch"], whole[i]["epoch"]);  // depends on the number of samples
         EXPECT_NEAR(cut[i]["loss"], whole[i]["loss"], 1e-3) << "step " << i;
     }
 }

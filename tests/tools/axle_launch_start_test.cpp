@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;

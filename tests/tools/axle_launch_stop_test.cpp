@@ -8,7 +8,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -15,7 +15,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 
 // Returns the path of a program in PATH, or "" if it is not found.
 std::string found(const std::string& name) {

@@ -12,7 +12,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 
 class TrainGpt : public TrainerTest {
   protected:

@@ -1,5 +1,5 @@
-// Tests the program train_template on forty digits: five batches of eight per epoch. Several tests
-// check mistakes that are common in such trainers.
+// Tests the program train_template on forty digits: five batches of eight per epoch. Some tests
+// check for mistakes that are common in trainers.
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::HasSubstr;
 using testing::Not;
 

@@ -66,7 +66,7 @@ class TrainerTest : public testing::Test {
         if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
     }
 
-    // Each process writes files of its own, because programs may run at the same time.
+    // Each process has its own output files, because programs may run at the same time.
     std::string stdout_of(pid_t child) const { return folder_ / str("stdout.", child); }
     std::string stderr_of(pid_t child) const { return folder_ / str("stderr.", child); }
 

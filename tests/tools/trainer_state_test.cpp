@@ -12,7 +12,7 @@
 namespace axle {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 
 class Trainer : public TrainerTest {
   protected:
@@ -22,7 +22,7 @@ class Trainer : public TrainerTest {
         TrainerTest::SetUp();
         write_words(folder_ / "text.txt");
     }
-    // Returns the options of a run with the tiny model and a constant learning rate, so that the
+    // Returns the options of a run with the tiny model. The learning rate is constant, so that the
     // schedule does not depend on the number of steps.
     Arguments constant(const std::string& out, const Arguments& more = {}) {
         Arguments all = {

@@ -14,7 +14,7 @@ namespace axle::tests {
 namespace {
 
 // Runs the scripts machine_0 and machine_1 in folder $1, each in its own network (10.77.0.1 and
-// 10.77.0.2). Exits with 77 if that is not possible. Ends all started processes.
+// 10.77.0.2). Exits with 77 if this is not possible. Ends all started processes.
 constexpr const char* kNetwork = R"(
 cd "$1" || exit 1
 for tool in unshare nsenter ip; do

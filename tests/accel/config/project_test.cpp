@@ -201,7 +201,8 @@ TEST(SaveOnEachNode, WritesOncePerMachineInsteadOfOncePerJob) {
     }
 }
 
-// Rank 1 deletes its copy of the last state, as if its machine had failed before it wrote the copy.
+// Rank 1 deletes its copy of the last state. This simulates a failure of its machine before the
+// copy was written.
 TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {

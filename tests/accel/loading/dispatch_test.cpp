@@ -157,7 +157,7 @@ TEST(DispatchBatches, ReportsIncompatibleBatchesOnAllRanks) {
         const auto rows = wide(12, [](std::int64_t i) { return i < 8 ? std::int64_t{3} : 4; });
         data::DataLoader loader(rows, {.batch_size = 2});
         accel::prepare_data_loader(loader, group, dispatched());
-        // Checks that the loader and the group stay usable after the error.
+        // Checks that the loader and the group can be used after the error.
         for (int again = 0; again < 2; ++again) {
             int steps = 0;
             expect_error<ShapeError>(

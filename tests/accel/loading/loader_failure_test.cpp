@@ -1,5 +1,5 @@
-// Tests that if the loop of one process fails or ends early, the loops of the other processes throw
-// an error that names this process and the reason.
+// Tests that all training loops end with an error if the loop of one process fails or ends early.
+// The error names this process and the reason.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -27,7 +27,7 @@ constexpr int kProcesses = 3, kSamples = 60;
 
 // Runs f(group) in kProcesses processes. Waits until all ranks that are not in `except` have
 // returned, and then kills the ranks in `except`. The wait ends after 50 s, before collectives time
-// out after 60 s, so a rank that waits for this timeout counts as not returned.
+// out after 60 s. A rank that waits for this timeout therefore counts as not returned.
 template <class F>
 std::vector<RankOutcome> ends_of(F&& f, const std::vector<int>& except = {}) {
     Job job(kProcesses, [&](const dist::Environment& environment) -> std::string {

@@ -37,8 +37,8 @@ const Kind kKinds[] = {
     {"Dispatched", true, {.dispatch_batches = true}},
     {"SplitAndDispatched", false, {.split_batches = true, .dispatch_batches = true}}};
 
-// A run that loads the checkpoint of the run before it, if there is one, and reads steps of epoch
-// 0. Unless it reads up to the end of the pass, it saves a checkpoint in the last step.
+// A run that loads the checkpoint of the previous run, if any, and reads steps of epoch 0. Saves a
+// checkpoint in its last step, unless it reads the pass to its end.
 struct Run {
     int processes;
     std::int64_t samples, steps;  // 0 steps: up to the end of the pass

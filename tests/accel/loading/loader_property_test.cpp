@@ -1,6 +1,5 @@
-// Tests loaders with random options. All processes together must read the dataset in order, and
-// read each sample once, except for samples that are skipped or dropped and samples that fill up
-// batches.
+// Tests loaders with random options. All processes together must read the dataset in order and read
+// each sample once. Exceptions are skipped and dropped samples, and samples that fill up batches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

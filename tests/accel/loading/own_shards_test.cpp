@@ -1,6 +1,6 @@
-// Tests prepared loaders whose processes read their own shards: unless drop_last or even_batches
-// changes this, every row is read once and all ranks have the same number of steps. A pass that is
-// resumed from a checkpoint continues exactly after the saved step.
+// Tests prepared loaders whose processes read their own shards. Every row is read once, and all
+// ranks have the same number of steps, unless drop_last or even_batches changes this. A pass that
+// is resumed from a checkpoint continues exactly after the saved step.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -195,8 +195,8 @@ TEST_P(DatasetShards, ResumeWithTheNextRowsAfterEveryStep) {
 INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Resumes a run of 4 processes on 2 processes, once after each of its steps but the last, and then
-// a run of 2 processes on 1 process in the same way.
+// Resumes a run of 4 processes on 2 processes after each step except the last. Then resumes a run
+// of 2 processes on 1 process in the same way.
 TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;
@@ -222,8 +222,7 @@ TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
     for (std::size_t step = 2; step < states.size(); ++step) run(1, step, nullptr);
 }
 
-// Each of two later runs resumes after a step of the previous run, in a pass that two processes
-// began.
+// Two processes begin the pass. Each of two later runs resumes after a step of the previous run.
 TEST(ShardedDataset, ResumesARunOfTwoProcessesOnFourAndThenOnOneToEight) {
     const Sizes sizes = {11, 8, 5, 3};
     for (const bool drop_last : {false, true}) {

@@ -59,9 +59,9 @@ TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoop) {
             EXPECT_EQ(accelerator.valid_rows(100), 100);  // 100 is not the size of this batch
         }
         EXPECT_EQ(accelerator.active_dataloader(), nullptr);
-        // In the two steps of the outer loop, rank 0 has the rows (0, 1) and (4, 0), and rank 1 has
-        // (2, 3) and (1, 2). In the two steps of the inner loop, rank 0 has the rows (0, 1, 2) and
-        // (6, 0, 1), and rank 1 has (3, 4, 5) and (2, 3, 4).
+        // Rows by step: in the outer loop, rank 0 has (0, 1) and (4, 0), and rank 1 has (2, 3) and
+        // (1, 2). In the inner loop, rank 0 has (0, 1, 2) and (6, 0, 1), and rank 1 has (3, 4, 5)
+        // and (2, 3, 4).
         const bool first = group->rank() == 0;
         EXPECT_EQ(valid, (Rows{2, first ? 1 : 0}));
         EXPECT_EQ(valid_within, first ? (Rows{3, 1, 3, 1}) : (Rows{3, 0, 3, 0}));

@@ -162,7 +162,7 @@ Expected expected_of(const json& c, std::size_t rank) {
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
         e.len = e.batches.size();  // the length includes batches of other processes
     } else if (is.dispatched && has_an_empty_batch(c)) {
-        // Processes that have no samples of their own repeat the first samples.
+        // Processes without samples repeat the first samples.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
         e.gathered = {range(0, is.n)};
     }
@@ -286,15 +286,15 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
         EXPECT_EQ(seen.len, skip > all ? json("ValueError") : json(left));
         EXPECT_FALSE(seen.ends_after);
         EXPECT_FALSE(seen.active_after);
-        // With batches dispatched by index, upstream skips single batches instead of steps.
+        // If batches are dispatched by index, upstream skips single batches instead of steps.
         if (dispatched && c["kind"] == "map" && processes > 1 && skip > 0) {
             EXPECT_EQ(seen.batches, dispatched_steps(skip, n, total, processes, rank));
             continue;
         }
         EXPECT_EQ(json(seen.batches), c["batches"][static_cast<std::size_t>(rank)]);
         EXPECT_EQ(json(seen.ends), c["end"]);
-        // Two values of upstream are wrong and not compared: the remainder if batches are not
-        // dispatched, and the length of streams, from which the skipped batches are not subtracted.
+        // Two values of upstream are wrong and not compared. One is the remainder if batches are
+        // not dispatched. The other is the length of streams, which includes the skipped batches.
         if (dispatched) {
             EXPECT_EQ(json(seen.remainders), c["remainder"]);
         }

@@ -31,7 +31,7 @@ AcceleratorOptions sharing(const Group& group, ParallelismConfig config) {
 // Four processes: two groups of two that share sequences.
 const ParallelismConfig kTwoByTwo{.dp_replicate_size = 2, .sp_size = 2};
 
-// Prepares a loader for an Accelerator and lets processes share its batches.
+// A loader that an Accelerator prepares, and whose batches processes share.
 struct SharedLoader {
     SharedLoader(const AcceleratorOptions& options, std::int64_t samples,
                  data::LoaderOptions loader_options = {})
@@ -40,8 +40,8 @@ struct SharedLoader {
         accelerator.deepspeed_ulysses_dl_adapter(loader, net);
     }
 
-    // Returns the numbers of the samples in the micro-batches of a pass, or in its first `limit`
-    // micro-batches, and checks that this process has its part of each sequence.
+    // Runs a pass, or its first `limit` micro-batches, and returns the sample in each micro-batch.
+    // Checks that this process has its part of each sequence.
     Rows pass(std::int64_t limit = -1) {
         Rows samples;
         for (auto& batch : loader) {

@@ -1,5 +1,5 @@
-// Tests loops with a random number of batches on each process: training in join_uneven_inputs must
-// match training on one process, and gather_for_metrics must return each sample of a dataset once.
+// Tests loops with a random number of batches on each process. Training in join_uneven_inputs must
+// match training on one process. gather_for_metrics must return each sample of a dataset once.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -43,8 +43,8 @@ struct Lengths {
     }
 };
 
-// Returns `count` random elements. For each element, a random k from 1 to 6 is drawn, and then the
-// number of batches of each rank: any number from 0 to k, or one of the numbers 0, 1, k and k + 1.
+// Returns `count` random elements. Each element draws a k from 1 to 6, and then a number of batches
+// for each rank. This number is from 0 to k, or is one of 0, 1, k and k + 1.
 std::vector<Lengths> random_lengths(int count) {
     std::mt19937 random(14);
     const auto below = [&](int end) {

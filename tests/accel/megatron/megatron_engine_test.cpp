@@ -1,4 +1,4 @@
-// Tests MegatronEngine: training steps that update, functions of the program, evaluation and logs.
+// Tests MegatronEngine: training steps, functions of the plugin, evaluation and logs.
 #include "accel/megatron/megatron_engine.h"
 
 #include <cmath>

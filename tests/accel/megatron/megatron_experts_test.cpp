@@ -1,5 +1,5 @@
-// Tests the experts of a mixture that the replicas of a pipeline, or of data parallel training,
-// divide.
+// Tests expert parallelism: the replicas of a pipeline, or of data parallel training, divide the
+// experts of a mixture.
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
-// Tests the options of MegatronLMPlugin that a model's configuration determines, and the options
-// that Axle refuses.
+// Tests the options of MegatronLMPlugin that a model's configuration sets, and the options that
+// Axle rejects.
 #include <initializer_list>
 #include <string>
 #include <utility>

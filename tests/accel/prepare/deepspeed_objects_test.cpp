@@ -32,8 +32,8 @@ DeepSpeedPlugin resolved_plugin(const DeepSpeedPlugin& plugin) {
     return *resolved({.deepspeed_plugin = plugin}).deepspeed_plugin;
 }
 
-// The learning rates and momentums of a schedule at the first epochs, and the second beta of its
-// optimizer after them.
+// The learning rates and momentums of a schedule at the first epochs, and the optimizer's second
+// beta at the end.
 struct Course {
     std::vector<double> rates, momentums;
     double second_beta = 0;

@@ -189,7 +189,7 @@ TEST(MegatronTraining, StoresNoAttentionWeightsIfRecomputationIsSelective) {
     const std::int64_t selective = peak_of("selective");
     EXPECT_EQ(loss, expected);
     EXPECT_LT(full, selective);
-    EXPECT_LT(selective, kHeads * kLong * kLong * size_of(f32));  // of one layer
+    EXPECT_LT(selective, kHeads * kLong * kLong * size_of(f32));  // attention weights of one layer
 }
 
 // The ranks of a tensor parallel group are consecutive, and stages are farthest from each other.

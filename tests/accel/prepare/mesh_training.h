@@ -53,7 +53,7 @@ inline accel::AcceleratorOptions options_of(const TrainingMesh& mesh, const Grou
     }
     if (mesh.fsdp)
         options.fsdp_plugin = {{.fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}};
-    // Without sharding, a ParallelismConfig refuses tensor parallel replicas, as in Accelerate.
+    // Without sharding, a ParallelismConfig rejects tensor parallel replicas, as in Accelerate.
     if (!mesh.fsdp && mesh.replicas > 1 && mesh.tp > 1) {
         options.device_mesh = std::make_shared<const dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp_replicate", mesh.replicas},
@@ -197,9 +197,9 @@ inline Tensor shifted_labels(const Tensor& ids) {
     return cat({ids.narrow(1, 1, kSequenceLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
 }
 
-// Trains with `processes` processes in groups of two that share sequences with Ulysses, and expects
-// the results of one process that reads the samples of an update in the order of the loaders.
-// `slices` processes divide each layer.
+// Trains on `processes` processes in pairs that share sequences with Ulysses. Expects the results
+// of one process that reads the samples of an update in the order of the loaders. `slices`
+// processes divide each layer.
 template <class Model>
 void expect_ulysses_training(const RankRunner& run, int processes,
                              const accel::AcceleratorOptions& given, int slices = 1,

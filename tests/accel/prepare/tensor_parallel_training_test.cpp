@@ -139,7 +139,7 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallelism) {
     });
 }
 
-// The mesh's dimension "batch" is not one of Accelerate's, and its processes read different rows.
+// Accelerate has no mesh dimension "batch". Processes along this dimension read different rows.
 TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithAnUnknownMeshDimension) {
     for (const char* slices : {"tp", "dp_replicate"}) {
         const int ranks = 8;
@@ -202,9 +202,9 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
     tests::expect_same_state(alone.model.saved_state(), expected.model.saved_state(), 1e-9);
 }
 
-// If each rank loaded the files of its own rank, the ranks of a group would continue with gradients
-// and random states of different processes. If all ranks loaded the files of one process, they
-// would continue with the gradients of that process only.
+// The ranks of a group must continue with equal gradients and random states, so a rank cannot load
+// only the files of its own rank. The gradients must include all processes, so the ranks cannot
+// load the files of one process.
 TEST(TensorParallelAccelerator, LoadsTheMeanGradientOfReplicasOnAllRanksOfAGroup) {
     const TemporaryFolder folder;
     auto models = clones_of(small_gpt(), 4);

@@ -156,8 +156,8 @@ TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessWithAccumulation) {
 
 INSTANTIATE_TEST_SUITE_P(Processes, MultiProcessTraining, testing::Values(2, 3, 4));
 
-// The gradients of an update's micro-batches are added in the order of a binary tree, which does
-// not depend on the ranks that compute the micro-batches.
+// The gradients of an update's micro-batches are added in the order of a binary tree. The order
+// does not depend on the ranks that compute the micro-batches.
 TEST(DeterministicTraining, IsIndependentOfTheNumberOfProcesses) {
     for (const std::int64_t micro_batches : {4, 8}) {
         const auto with = [&](int processes) {

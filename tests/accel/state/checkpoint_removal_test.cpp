@@ -1,5 +1,5 @@
-// Tests that the removal of checkpoints and temporary directories does not change files outside of
-// them, even if another process replaces a folder by a symbolic link at the same time.
+// Tests that removing checkpoints and temporary directories does not change files outside of them.
+// Another process may replace a folder by a symbolic link at the same time.
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -75,8 +75,8 @@ class CheckpointRemoval : public testing::Test {
         writer.commit({.iteration = iteration});
     }
     // Calls `remove` repeatedly while another thread exchanges the folder `attacked` with a
-    // symbolic link to a copy of the folder elsewhere, until there were `exchanges` exchanges.
-    // `prepare` writes the folders. Expects that the copy does not change.
+    // symbolic link. Stops after `exchanges` exchanges. The link refers to a copy of the folder,
+    // which must not change. `prepare` writes the folders.
     void attack(const std::string& attacked, int exchanges, const std::function<void()>& prepare,
                 const std::function<void()>& remove) const {
         const std::string link = folder_ / "link";

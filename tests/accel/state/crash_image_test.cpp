@@ -1,5 +1,5 @@
 // Tests that checkpoints survive a power failure at any moment, and failures of any file operation.
-// The checkpoints are written by the real code to a file system in memory.
+// The production code writes the checkpoints to a file system in memory.
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
-// Tests that a process which saves continuously and is killed at a random time leaves a valid
-// checkpoint.
+// Tests that a process leaves a valid checkpoint if it saves continuously and is killed at a random
+// time.
 #include <csignal>
 #include <iostream>
 #include <random>

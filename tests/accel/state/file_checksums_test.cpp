@@ -21,7 +21,7 @@ using accel::FileBlocks;
 
 constexpr std::int64_t kMiB = accel::kSmallestBlock, kTiB = std::int64_t{1} << 40;
 
-// Returns 3.5 MiB without two equal blocks.
+// Returns a text of 3.5 MiB in which no two blocks are equal.
 std::string large_text() {
     std::string text(static_cast<std::size_t>(7 * kMiB / 2), 'x');
     for (std::size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>(i / 1000);

@@ -93,8 +93,7 @@ void expect_same_tensors(const std::vector<Tensor>& actual, const std::vector<Te
     for (std::size_t i = 0; i < actual.size(); ++i) tests::expect_same_bits(actual[i], expected[i]);
 }
 
-// The size of a bucket in MiB. A bucket holds only a few parameters, so the network has several
-// buckets.
+// A bucket size in MiB that holds only a few parameters, so that the network has several buckets.
 constexpr double kSmallBucket = 300.0 / (1 << 20);
 constexpr int kUpdates = 7;
 

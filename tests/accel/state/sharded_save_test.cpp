@@ -1,4 +1,5 @@
-// Tests saving the state of sharded models, also in the background, and errors of single ranks.
+// Tests saving the state of sharded models, also in the background, and errors that occur on one
+// rank.
 #include <cstdint>
 #include <filesystem>
 #include <memory>

@@ -126,7 +126,7 @@ TEST_P(FileTracker, ContinuesItsFileInEveryResumedRun) {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");
         accelerator.load_state(checkpoint());
-        // A checkpoint that is saved before the first log() has the logged steps of the loaded
+        // A checkpoint that is saved before the first log() records the logged steps of the loaded
         // checkpoint.
         accelerator.save_state(checkpoint());
         log(accelerator, {4, 5}, x);

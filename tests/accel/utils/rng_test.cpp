@@ -127,9 +127,9 @@ TEST(PreparedLoader, SynchronizesTheGeneratorOfSamplerBatchSamplerOrStream) {
     });
 }
 
-// Draws a number on each of two processes in two passes, from generators with different seeds.
-// Returns "same" for each pass in which both numbers are equal, else "other", and adds " again" if
-// process 0 draws the same number as in the first pass.
+// Draws a number on each of two processes in two passes, from generators with different seeds. For
+// each pass, the result contains "same" if both numbers are equal, else "other". It also contains "
+// again" if process 0 draws the same number as in the first pass.
 std::string draws_in_passes(const Group& group, std::vector<std::string> rng_types) {
     manual_seed(own_seed(group));
     Accelerator accelerator(

@@ -121,8 +121,8 @@ class Terminal {
         close(stderr_);
         if (master_ >= 0) close(master_);
     }
-    // Returns false if the system has no pseudo terminals, for example in a container without
-    // devpts.
+    // Returns whether the system has pseudo terminals. A container without devpts, for example, has
+    // none.
     bool is_open() const { return is_open_; }
     // Returns the text that was written to the terminal.
     std::string shown() const {

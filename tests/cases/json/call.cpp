@@ -12,7 +12,7 @@ using nlohmann::json;
     throw ValueError(str("argument ", name, ": expected ", expected, ", not ", value.dump()));
 }
 
-// JSON has no infinities and no NaN: they are the texts "inf", "-inf" and "nan".
+// JSON cannot represent infinities and NaN, so files contain the texts "inf", "-inf" and "nan".
 double as_number(const std::string& name, const json& value) {
     if (value.is_number()) return value.get<double>();
     if (value == "inf") return std::numeric_limits<double>::infinity();
@@ -44,7 +44,8 @@ Size2 as_size2(const std::string& name, const json& value, const Size2* fallback
     return {part(value.front(), &Size2::h), part(value.back(), &Size2::w)};
 }
 
-// Returns the 0-d tensor of a number that has the category of x's dtype or a higher one.
+// Returns a number as a 0-d tensor. In type promotion, the tensor does not change the dtype of x
+// unless the number has a higher category.
 Tensor number_like(Scalar value, const Tensor& x) {
     const DType dtype = x.dtype();
     if (is_floating(dtype)) return full({}, value, {dtype});
@@ -57,7 +58,7 @@ Tensor number_like(Scalar value, const Tensor& x) {
 
 Call::Call(std::vector<std::vector<Tensor>> inputs, json arguments)
     : inputs_(std::move(inputs)), arguments_(std::move(arguments)) {
-    // An op that works in place returns the same result.
+    // The argument "inplace" does not change the result.
     ignore({"inplace"});
 }
 

@@ -15,10 +15,10 @@
 
 namespace axle::tests {
 
-// The inputs and arguments of one call. Arguments are given by PyTorch's names; axis, keepdims and
-// x2 are other names of dim, keepdim and other. A function with a fallback returns it if the
-// argument is missing or null; without one, the argument is required. All functions throw
-// ValueError for a value of another type, with the argument's name.
+// The inputs and arguments of one call. Arguments have PyTorch's names; axis, keepdims and x2 are
+// other names of dim, keepdim and other. A missing or null argument gives the fallback, or is an
+// error if the function has no fallback. All functions throw ValueError with the argument's name if
+// the value has another type.
 class Call {
   public:
     // `inputs` has one list for each input. A list has one element unless the input is a list of
@@ -30,8 +30,8 @@ class Call {
     const std::vector<Tensor>& list(std::size_t i = 0) const;
     std::vector<Tensor> tensors() const;  // the defined tensors of all inputs and lists
     std::size_t size() const { return inputs_.size(); }
-    // Returns input i, or if it is missing, the number `name` as a 0-d tensor. The number does not
-    // change the dtype of x(0) in an op of both, unless it has another category.
+    // Returns input i. If it is missing, returns the number `name` as a 0-d tensor that takes part
+    // in type promotion with x(0) like a number.
     Tensor operand(std::size_t i, const std::string& name);
     // Returns input i in the dtype that the argument "dtype" gives.
     Tensor converted(std::size_t i = 0);
@@ -51,7 +51,7 @@ class Call {
     bool is_text(const std::string& name) const;
     Dims dims(const std::string& name);  // an integer or a list of integers
     Dims dims(const std::string& name, const Dims& fallback);
-    Dims dims(std::initializer_list<const char*> names);  // the first of these that is present
+    Dims dims(std::initializer_list<const char*> names);  // uses the first name that is present
     std::vector<std::int64_t> integers(const std::string& name);
     std::vector<double> numbers(const std::string& name);
     const nlohmann::json& value(const std::string& name);  // any value, such as a list of lists
@@ -59,7 +59,7 @@ class Call {
     Size2 size2(const std::string& name);
     Size2 size2(const std::string& name, Size2 fallback);
     std::optional<Size2> maybe_size2(const std::string& name);  // an empty list is not a size
-    // Returns the choice with the name that the argument has.
+    // Returns the choice that the argument names.
     template <class T>
     T one_of(const std::string& name, const std::string& fallback,
              const std::map<std::string, T>& choices) {
@@ -69,8 +69,8 @@ class Call {
             throw ValueError(str("argument ", name, ": ", chosen, " is not supported"));
         return found->second;
     }
-    // Returns the argument "reduction", or the value that the older arguments size_average and
-    // reduce stand for.
+    // Returns the argument "reduction", or the equivalent of the older arguments size_average and
+    // reduce.
     Reduction reduction();
     std::string reduction_name();
     DType dtype(const std::string& name, DType fallback);
@@ -78,10 +78,9 @@ class Call {
     InferredOptions options();
     TensorOptions options(DType fallback);
 
-    // Marks an argument as read that does not change the results.
+    // Marks arguments that do not change the results as read.
     void ignore(std::initializer_list<const char*> names);
-    // Throws ValueError if the argument is present and has another value than the only one that is
-    // supported.
+    // Throws ValueError if the argument is present and differs from `supported`.
     void support_only(const std::string& name, const nlohmann::json& supported);
 
     // Returns the arguments that no function above has read and that are not null, separated by
@@ -119,8 +118,8 @@ void add_loss_ops(NamedOps& ops);
 void add_aliases(NamedOps& ops);  // other names of ops that the functions above added
 
 // Returns the op with PyTorch's name, such as "torch.nn.functional.relu", or nullptr. The parts
-// before the last dot count only if they distinguish ops: "linalg.norm" and "norm" are two ops. A
-// name with a final underscore is the op that returns the result.
+// before the last dot matter only if they distinguish ops: "linalg.norm" and "norm" are two ops. A
+// final underscore is ignored, so "add_" is the op "add".
 const NamedOps::mapped_type* named_op(const std::string& name);
 
 // Returns the dtype with PyTorch's name, such as "float64". Throws ValueError for another name.

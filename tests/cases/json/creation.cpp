@@ -97,7 +97,7 @@ void name_conversions(NamedOps& ops) {
         return clone(c.x(0));
     };
     ops["detach"] = [](Call& c) { return c.x(0).detach(); };
-    // Only probabilities that do not need random numbers are known.
+    // Supports only calls that need no random numbers.
     ops["dropout"] = [](Call& c) {
         const double p = c.number("p", 0.5);
         const bool training = c.flag("training", c.flag("train", true));

@@ -99,7 +99,8 @@ Scalar scaled_number(Call& c) {
 }
 Tensor scaled_operand(Call& c) { return c.has("alpha") ? mul(c.x(1), c.scalar("alpha")) : c.x(1); }
 
-// Returns the name of the argument that is a number and the first operand, or nullptr.
+// Returns the name of the argument that is a number and the first operand, or nullptr if there is
+// none.
 const char* first_number(const Call& c) {
     for (const char* name : {"self", "input"})
         if (c.has(name)) return name;
@@ -114,7 +115,7 @@ void name_binary(NamedOps& ops, const char* name, Binary f) {
     };
 }
 
-// Returns a / b, rounded down or towards 0. Has the gradient 0 as in PyTorch.
+// Returns a / b, rounded down or towards 0. As in PyTorch, the gradient is 0.
 Tensor rounded_quotient(const Tensor& a, const Tensor& b, const std::string& mode) {
     if (mode != "floor" && mode != "trunc")
         throw ValueError(str("argument rounding_mode: ", mode, " is not supported"));
@@ -137,7 +138,7 @@ void name_arithmetic(NamedOps& ops) {
         if (!mode.empty()) return rounded_quotient(c.x(0), c.operand(1, "other"), mode);
         return c.has("other") ? div(c.x(0), c.scalar("other")) : div(c.x(0), c.x(1));
     };
-    // These multiply the second operand by alpha.
+    // These ops multiply the second operand by alpha.
     ops["add"] = [](Call& c) {
         return c.has("other") ? add(c.x(0), scaled_number(c)) : add(c.x(0), scaled_operand(c));
     };

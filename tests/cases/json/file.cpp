@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// A case uses something that named_ops() does not have.
+// Thrown if a case uses an op or an argument that is not supported.
 struct Unknown {
     std::string what;
 };

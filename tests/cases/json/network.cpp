@@ -9,7 +9,7 @@ namespace axle::tests {
 
 namespace {
 
-// Returns x with its last dimensions merged, for norms over the sizes normalized_shape.
+// An input x whose last dimensions, with the sizes normalized_shape, are merged into one.
 struct MergedLast {
     Tensor x;
     std::int64_t size = 1;
@@ -89,7 +89,7 @@ void name_normalizations(NamedOps& ops) {
         return reshape(rms_norm(last.x, last.merged(c.optional_x(1)), c.number("eps", eps)),
                        c.x(0).shape());
     };
-    // Only the result counts: the running statistics are copied.
+    // Updates copies of the running statistics, because the call returns only the output.
     ops["batch_norm"] = [](Call& c) {
         c.ignore({"cudnn_enabled"});
         const auto copied = [](const Tensor& x) { return x.defined() ? clone(x) : x; };

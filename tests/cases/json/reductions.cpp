@@ -38,8 +38,7 @@ void name_sums(NamedOps& ops) {
     ops["logcumsumexp"] = [](Call& c) { return logcumsumexp(c.x(0), c.integer("dim")); };
 }
 
-// Returns the correction of a variance. The argument unbiased is an older name of corrections 1
-// and 0.
+// Returns the correction of a variance. The older argument `unbiased` gives the correction 1 or 0.
 double correction_of(Call& c) {
     if (c.has("unbiased")) return c.flag("unbiased", true) ? 1 : 0;
     return c.number("correction", 1);
@@ -51,7 +50,8 @@ double exponent_of(Call& c, const char* name) {
     return c.text(name, "") == "fro" ? 2 : c.number(name);
 }
 
-// linalg.norm is a matrix norm if it has an order, and two dimensions or a matrix.
+// linalg.norm computes a matrix norm if `ord` is given, and `dim` has two dimensions or x is a
+// matrix. Otherwise it computes a vector norm.
 Tensor linalg_norm(Call& c) {
     const Tensor x = c.converted();
     const Dims dims = c.dims("dim", {});
@@ -61,7 +61,7 @@ Tensor linalg_norm(Call& c) {
     if (of_matrix && c.is_text("ord") && c.text("ord", "") == "nuc")
         return linalg::matrix_norm(x, linalg::MatrixNorm::nuc, both, keepdim);
     const double p = exponent_of(c, "ord");
-    // Infinite orders are texts, too.
+    // An infinite order is also a text, such as "inf".
     const bool is_fro = c.is_text("ord") && c.text("ord", "") == "fro";
     if (!of_matrix || is_fro) return vector_norm(x, p, dims, keepdim);
     return linalg::matrix_norm(x, p, both, keepdim);

@@ -31,7 +31,8 @@ OpCase& matrix_case(Cases& cases, const std::string& name, const std::string& to
     return cases.back();
 }
 
-// The functions of the same names in tests/golden/references.py.
+// These functions compute the same values as the functions with the same names in
+// tests/golden/references.py.
 Tensor shifted(const Tensor& x, double shift = 4) {
     return add(x, mul(eye(x.size(-1), {.dtype = x.dtype(), .device = x.device()}), shift));
 }
@@ -177,7 +178,8 @@ void linalg_decompositions(Cases& cases) {
                         const Tensor scaled = mul(v, unsqueeze(exp(-l), -2));
                         return std::pair(product_in_f32(scaled, transpose(v, -2, -1)), l);
                     });
-        // Only one triangle is read, but as in PyTorch the gradient is that of symmetric matrices.
+        // The op reads only one triangle. As in PyTorch, its gradient assumes that the matrix is
+        // symmetric.
         matrix_case(cases, "eigvalsh" + variant,
                     str("torch.linalg.eigvalsh(x[0], UPLO=", uplo, ")"), square_rows(),
                     [upper](In x) { return linalg::eigvalsh(x[0], upper); })

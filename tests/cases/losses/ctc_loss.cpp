@@ -87,7 +87,7 @@ void add_ctc_loss(Cases& cases) {
                      .torch = of_logits + ")",
                      .call = [](In x) { return ctc_of_logits(x, {}); },
                      .rows = {{floats({9, 7}), ints({4}, 1, 7), ints({}, 8, 10), ints({}, 4, 5)}},
-                     .layout_bits = false});  // as those of log_softmax
+                     .layout_bits = false});  // the layout changes the rounding of log_softmax
     // Four labels do not fit into three steps.
     cases.push_back(
         {.name = "ctc_loss/zero_infinity",

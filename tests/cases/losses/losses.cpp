@@ -173,7 +173,7 @@ void add_cross_entropy(Cases& cases) {
             },
             weighted_probabilities);
     }
-    // The bits of log_softmax depend on the layout if the classes are not the last dimension.
+    // The layout changes the rounding of log_softmax if the classes are not the last dimension.
     for (OpCase& c : cases)
         for (const char* variant : {"images", "weight", "probabilities"})
             if (c.name.starts_with(str("cross_entropy/", variant))) c.layout_bits = false;

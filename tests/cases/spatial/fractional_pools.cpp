@@ -1,5 +1,5 @@
-// Cases of fractional max pooling. The random numbers are multiples of 1/8 and the distances of the
-// windows are multiples of 1/4, so that the windows are the same in all dtypes.
+// Cases of fractional max pooling. The random numbers are multiples of 1/8, and the distances of
+// the windows are multiples of 1/4. Therefore the windows are the same in all dtypes.
 #include "core/ops.h"
 #include "core/spatial.h"
 #include "tests/cases/spatial/spatial_cases.h"

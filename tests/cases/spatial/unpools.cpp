@@ -89,7 +89,7 @@ void add_bad_unpool_calls(Cases& cases) {
 }  // namespace
 
 void add_unpool_cases(Cases& cases) {
-    // The indices are those of pools whose windows do not overlap: no index is repeated.
+    // The indices come from pools whose windows do not overlap, so no index is repeated.
     cases.push_back({.name = "max_unpool1d",
                      .torch = "F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2)",
                      .call =

@@ -8,8 +8,8 @@
 
 namespace {
 
-// Returns the weight of y = w x after one step of SGD from w = 0, trained on the rows x = `begin`
-// to `end` - 1 of y = 3 x.
+// Returns the weight of y = w x after one step of SGD from w = 0. The samples have x = `begin` to
+// `end` - 1 and y = 3 x.
 double reference(int begin, int end) {
     double gradient = 0;
     for (int x = begin; x < end; ++x) gradient += 2.0 * x * (0 - 3.0 * x);

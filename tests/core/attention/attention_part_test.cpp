@@ -24,8 +24,8 @@ Operands operands(DType dtype, std::int64_t queries, std::int64_t keys) {
     return {random(4, queries), random(2, keys), random(2, keys), random(4, queries)};
 }
 
-// The test combines the attention to parts of the keys by their log-sum-exp. The result must be the
-// attention to all keys, and the gradients of q from the parts must add up to its whole gradient.
+// Combines the attention to two parts of the keys by their log-sum-exp. The result must equal the
+// attention to all keys, and the gradients of q must add up to the whole gradient.
 TEST(AttentionParts, AddUpToTheWholeAttention) {
     for (const bool causal : {false, true}) {
         const Operands x = operands(f64, 70, 70);
@@ -37,7 +37,7 @@ TEST(AttentionParts, AddUpToTheWholeAttention) {
         const NoGrad no_grad;
         kernels::AttentionParams params =
             attention_params({.causal = causal}, 2, 8, {.heads = 4, .queries = 70, .keys = 70});
-        params.causal_offset = 40;  // the queries from 40 on
+        params.causal_offset = 40;  // the first query is query 40 of the sequence
         const Tensor late_q = x.q.narrow(2, 40, 30), late_dy = x.dy.narrow(2, 40, 30);
         const auto keys = [](const Tensor& t, int part) { return t.narrow(2, part * 35, 35); };
         std::vector<AttentionPart> parts;

@@ -72,8 +72,8 @@ TEST_P(OpsUnderAutocast, KeepTheDTypeWithoutACastRule) {
         });
 }
 
-// Each floating operand in turn is f32 and the other operands have the low dtype. 0-d operands do
-// not take part in type promotion.
+// One floating operand is f32, and the other operands have the low dtype. 0-d operands do not take
+// part in type promotion.
 // Covers 8.autocast.
 TEST_P(OpsUnderAutocast, PromoteMixedOperandsIfTheirCastRuleIsWidest) {
     for_each_row(Autocast::widest, [](const OpCase& c, const Row& row) {

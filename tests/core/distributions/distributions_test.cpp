@@ -180,8 +180,8 @@ TEST(Distributions, HaveDivergencesThatMatchPyTorch) {
 }
 
 constexpr std::int64_t kSamples = 40'000;
-// The bounds of the tests are this number of standard errors. With a fixed seed, the tests always
-// have the same result; a correct sampler exceeds a bound with a probability of 6e-7.
+// The bounds of the tests in standard errors. With a fixed seed, the tests always have the same
+// result. A correct sampler exceeds a bound with a probability of 6e-7.
 constexpr double kErrors = 5;
 
 // Compares the mean and the variance of samples with the distribution's. The standard errors are

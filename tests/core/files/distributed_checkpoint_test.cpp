@@ -318,7 +318,7 @@ TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
 }
 
 // An entry of a few bytes can refer to a long name. Each use of the name counts toward the memory
-// limit, so that the work is limited too.
+// limit, which also limits the work.
 TEST(ReadDistributedMetadata, CountsEachUseOfALongNameTowardTheMemoryLimit) {
     using namespace std::string_literals;
     const std::string module = "torch.distributed.checkpoint.metadata";

@@ -30,7 +30,7 @@ inline std::string pickled_call(const std::string& function,
                                 const std::vector<std::string>& arguments) {
     return function + pickled_tuple(arguments) + "R";
 }
-// Returns the pickle of an object. `fields` are pickled keys and values in turn.
+// Returns the pickle of an object. `fields` alternates pickled keys and values.
 inline std::string pickled_object(const std::string& type, const std::vector<std::string>& fields) {
     std::string pickle = type + ")\x81}(";
     for (const std::string& field : fields) pickle += field;

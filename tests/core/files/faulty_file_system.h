@@ -11,9 +11,9 @@
 namespace axle::tests {
 
 // Passes operations to another file system. The operation with the number `failing`, counted from
-// 0, returns -error instead of taking place; a close takes place in any case. With the error 0, a
-// write stores only half of its bytes. Counts the operations that can fail, which are all
-// operations except those that only read.
+// 0, returns -error and does not take place; a close always takes place. With the error 0, a write
+// stores only half of its bytes. Counts the operations that can fail, which are all operations
+// except those that only read.
 class FaultyFileSystem : public FileSystem {
   public:
     FaultyFileSystem(FileSystem& system, std::size_t failing, int error)

@@ -292,7 +292,7 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
 }
 
 // A tensor of a few bytes in the pickle can refer to a long name. Each use of the name counts
-// toward the memory limit, so that the work is limited too.
+// toward the memory limit, which also limits the work.
 TEST(TorchFileLimits, CountEachUseOfALongNameTowardTheMemoryLimit) {
     using namespace std::string_literals;
     const TemporaryFolder folder(FolderStorage::in_memory);

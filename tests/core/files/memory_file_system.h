@@ -1,5 +1,5 @@
-// A file system in memory, which records operations, so that a test can enumerate the states that a
-// power failure may leave on the disk (crash images).
+// A file system in memory that records operations. A test can enumerate the states that a power
+// failure may leave on the disk (crash images).
 #pragma once
 
 #include <algorithm>
@@ -38,10 +38,10 @@ class MemoryFileSystem final : public FileSystem {
   public:
     // Calls f on states of the disk that a power failure during the recorded operations may leave.
     // `operations` is the number of operations that had begun. A change is on the disk after its
-    // file or folder was synced. Before the sync, each change of a folder is on the disk or not,
-    // and the data of a file is on the disk in half or not at all; all such states are built. If
-    // there are more than `exhaustive` such changes, the states are a random selection, in which
-    // the data of a file can also be complete.
+    // file or folder was synced. Before the sync, a change of a folder may be missing, and the data
+    // of a file may be missing or half written. All combinations are built if there are at most
+    // `exhaustive` such changes. Otherwise random combinations are built, in which the data of a
+    // file can also be complete.
     using Image = std::function<void(MemoryFileSystem& image, std::size_t operations)>;
     void for_each_crash_image(const Image& f, std::size_t exhaustive = 8) const {
         std::mt19937 engine(1);
@@ -292,9 +292,9 @@ class MemoryFileSystem final : public FileSystem {
         }
         return pending;
     }
-    // Builds a state of the disk. kept[i] is 2 if the operation pending[i] is on the disk, 0 if it
-    // is not, and 1 if half of a write is on the disk (for other operations, 1 means the same as
-    // 2).
+    // Builds a state of the disk. kept[i] is 2 if the operation pending[i] is on the disk and 0 if
+    // it is not. It is 1 if half of a write is on the disk; for other operations, 1 means the same
+    // as 2.
     void build_image(std::size_t end, const std::vector<std::size_t>& pending,
                      const std::vector<int>& kept, MemoryFileSystem& image) const {
         std::map<const Node*, std::string> data;

@@ -235,8 +235,9 @@ TEST(LoadTorchFile, RejectsZip64NumbersNear2To64) {
     const std::size_t extra = whole.rfind(bytes_of(1, 2) + bytes_of(24, 2)) + 4;
     const std::size_t end = whole.rfind(bytes_of(0x06064b50)) + 40;
     const std::size_t locator = whole.rfind(bytes_of(0x07064b50)) + 8;
-    // The positions of six numbers: two sizes and the offset of the entry, the size and the offset
-    // of the directory, and the offset of the zip64 record at the end of the directory.
+    // The positions of six numbers. The entry has two sizes and an offset, and the directory has a
+    // size and an offset. The last number is the offset of the zip64 record at the end of the
+    // directory.
     for (const std::size_t at : {extra, extra + 8, extra + 16, end, end + 8, locator})
         for (const std::uint64_t less : {1, 4, 8, 16, 30, 46, 56, 100}) {
             SCOPED_TRACE(testing::Message() << "byte " << at << ", 2^64 - " << less);

@@ -17,12 +17,13 @@ TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersOfTheDType) {
         const double largest = y[0].item();
         EXPECT_EQ(y[1].item(), -largest) << dtype;
         EXPECT_EQ(y[2].item(), 0) << dtype;
-        // The dtype has finite numbers up to `largest` only: the next power of two is an infinity.
+        // In this dtype, the power of two above the largest finite number is an infinity.
         const double above = std::ldexp(1.0, std::ilogb(largest) + 1);
         EXPECT_EQ(full({}, above, {f64}).to(dtype).to(f64).item(),
                   std::numeric_limits<double>::infinity())
             << dtype;
-        // All bits of the fraction are 1, so adding one unit in the last place gives that power.
+        // All bits of the fraction are 1, so adding one unit in the last place gives this power of
+        // two.
         const double unit = dtype == f64   ? 0x1p971
                             : dtype == f32 ? 0x1p104
                             : dtype == f16 ? 32

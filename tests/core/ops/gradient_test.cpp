@@ -114,8 +114,8 @@ DoubleBackward gradients_with_graph(const OpCase& c, const Row& row, In x) {
 }
 
 // Let g be the gradient of f for cotangents w, and u a direction. The test compares the derivatives
-// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h and d<g, u>/dw =
-// (f(x + hu) - f(x - hu)) / 2h. An op may reject second derivatives if OpCase::twice is false.
+// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h, d<g, u>/dw = (f(x
+// + hu) - f(x - hu)) / 2h. An op may reject second derivatives if OpCase::twice is false.
 TEST_P(SmoothOp, HasSecondDerivativeThatMatchesFiniteDifferences) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {

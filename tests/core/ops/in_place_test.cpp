@@ -101,8 +101,8 @@ TEST(InPlaceArithmetic, RemovesGradientsOfOverwrittenElements) {
     EXPECT_EQ(w.grad().to_vector(), (Values{0, 2, 2}));
 }
 
-// Another tensor that shares the memory would have the new values but its old history. The backward
-// pass of exp would read the new values instead of its result.
+// Another tensor that shares the memory would have the new values, but its old history. The
+// backward pass of exp would read the new values in place of its saved result.
 TEST(InPlaceArithmetic, ThrowsIfRecordedForTensorWithSharedMemory) {
     const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
     Tensor x = zeros({2, 2}), y = w * w;

@@ -77,7 +77,7 @@ TEST(Lstsq, ReturnsResidualsOnlyForMatricesOfFullRank) {
     const linalg::LeastSquares y = linalg::lstsq(deficient, b);
     EXPECT_EQ(y.residuals.shape(), Shape({0}));
     EXPECT_EQ(y.rank.item_int(), 1);
-    // The solution of the least norm divides the coefficients equally.
+    // The solution with the smallest norm has equal coefficients.
     expect_close(y.solution[0], y.solution[1], 1e-6);
 }
 

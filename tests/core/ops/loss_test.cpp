@@ -1,5 +1,6 @@
-// Tests binary cross entropy for saturated sigmoids and for probabilities near 0 and 1, and its
-// gradients of targets and weights. tests/cases/losses/loss.cpp compares other inputs with PyTorch.
+// Tests binary cross entropy for saturated sigmoids and for probabilities near 0 and 1. Also tests
+// the gradients of targets and weights. tests/cases/losses/loss.cpp compares other inputs with
+// PyTorch.
 #include <cmath>
 
 #include <gtest/gtest.h>

@@ -63,7 +63,7 @@ TEST_P(StridedOp, GivesSameResultForTransposedSlicedAndExpandedOperands) {
     }
 }
 
-// Each operand in turn is strided, while the other operands are contiguous.
+// One operand is strided, and the other operands are contiguous.
 TEST_P(StridedOp, GivesSameResultForMixedLayouts) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {

@@ -122,7 +122,7 @@ TEST(AvgPool, DividesByNumberOfCountedElementsOrByDivisorOverride) {
     EXPECT_EQ(corner({.padding = 1}), 0.25);
     EXPECT_EQ(corner({.padding = 1, .count_include_pad = false}), 1);
     EXPECT_EQ(corner({.padding = 1, .divisor_override = 8}), 0.125);
-    // Elements past the padding do not count.
+    // Elements beyond the padding are not counted.
     EXPECT_EQ(avg_pool2d(x, 2, {.ceil_mode = true}).to_vector(), std::vector<double>(4, 1));
 }
 
@@ -134,7 +134,7 @@ TEST(AdaptivePool, UsesOverlappingWindows) {
               (std::vector<double>{0, 0.5, 1, 0, 0.5, 1}));
 }
 
-// A plain f32 sum of 18 million ones would stop growing at 2^24.
+// An f32 sum of 18 million ones would stop at 2^24.
 TEST(AdaptivePool, ComputesExactMeanOfLargePlane) {
     EXPECT_EQ(adaptive_avg_pool2d(expand(ones({1, 1, 1}), {1, 4000, 4500}), 1).item(), 1);
 }

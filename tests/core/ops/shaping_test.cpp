@@ -1,4 +1,5 @@
-// Tests properties of views and of ops that change parts which the op cases do not cover.
+// Tests views and ops that replace a part of a tensor, for properties that the op cases do not
+// cover.
 #include <limits>
 
 #include <gtest/gtest.h>

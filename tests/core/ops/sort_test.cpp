@@ -13,7 +13,7 @@
 namespace axle::tests {
 namespace {
 
-// Returns whether a comes before b in ascending order, in which NaN is last.
+// Returns whether a precedes b in ascending order, in which NaN is last.
 bool precedes(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
 
 void expect_sorted(const Tensor& x, bool descending) {

@@ -1,4 +1,4 @@
-// Properties of the ops of core/spatial.h that their op cases do not show.
+// Tests properties of the ops of core/spatial.h that the op cases do not cover.
 #include "core/spatial.h"
 
 #include <cstdint>
@@ -111,7 +111,8 @@ TEST(FractionalMaxPool, DrawsWindowsFromTheDefaultGenerator) {
     expect_same_bits(draw(1), at);
     EXPECT_GT(sum(ne(draw(2), at)).item(), 0);
     EXPECT_GT(sum(ne(select(at, 1, 0), select(at, 1, 1))).item(), 0) << "planes share windows";
-    // The last windows end at the ends of the rows and columns, and windows do not go back.
+    // The last windows end at the ends of the rows and columns, and positions increase along each
+    // row.
     EXPECT_EQ(at.to_vector().back(), 399);
     EXPECT_GE(min(diff(at, 1, -1)).item(), 1);
     EXPECT_EQ(fractional_max_pool3d(counting({2, 5, 6, 7}), 2, {.output_size = 3}).shape(),

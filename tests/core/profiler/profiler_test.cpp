@@ -265,9 +265,9 @@ TEST_F(Profiler, SamplesMemoryAtStartAllocationAndRelease) {
 
 // --- scopes of the library
 
-// The ops without a scope of their own. empty() and empty_like() only allocate memory. Composed ops
-// are recorded under the names of their parts. The last two ops are not recorded if they return
-// their operand.
+// The ops without their own scope. empty() and empty_like() only allocate memory. Composed ops are
+// recorded under the names of their parts. The last two ops are not recorded if they return their
+// operand.
 const std::set<std::string> kOpsWithoutScope = {
     "empty",     "empty_like", "zeros", "ones",   "full",       "zeros_like", "ones_like",
     "full_like", "rand",       "randn", "tensor", "checkpoint", "to",         "contiguous"};

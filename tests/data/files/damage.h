@@ -48,7 +48,7 @@ inline void expect_only_complete_files(const std::string& bytes, const Parse& pa
     EXPECT_NE(parse_error(bytes + '\x1f', parse), "no error");
 }
 
-// Flips each bit of each byte in [begin, end), also sets each byte to extreme values, and returns
+// Flips each bit of each byte in [begin, end), and also sets each byte to extreme values. Returns
 // how many of the resulting files the parser accepts.
 inline int count_accepted_flips(const std::string& bytes, std::size_t begin, std::size_t end,
                                 const Parse& parse) {

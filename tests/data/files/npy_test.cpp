@@ -32,8 +32,8 @@ std::string raw(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// Returns the bytes of the six elements that record_images.py writes to the [2, 3] array of a
-// dtype, such as f4.npy.
+// Returns the bytes of the six elements in a recorded [2, 3] array of this dtype, such as f4.npy.
+// record_images.py writes these arrays.
 std::string elements(DType dtype) {
     switch (dtype) {
         case DType::boolean:

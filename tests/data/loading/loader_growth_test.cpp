@@ -49,8 +49,8 @@ std::unique_ptr<DataLoader> loader_of(const Kind& kind, std::int64_t samples,
 
 Tree copied(const Tree& state) { return from_json(to_json(state)); }
 
-// One of the runs that read a pass one after another, each with its own size of the dataset and
-// number of processes. A run reads at most `steps` steps.
+// One of several consecutive runs that together read a pass. Each run has its own dataset size and
+// number of processes, and reads at most `steps` steps.
 struct Run {
     std::int64_t samples, processes, steps;
 };
@@ -89,8 +89,8 @@ Ids order_of(bool shuffle, std::int64_t samples, std::int64_t epoch = 2) {
     return SequentialSampler(samples).indices(epoch);
 }
 
-// Returns the steps that run_pass() must return. A run with another size of the dataset has another
-// order of samples; in this order, it skips the samples that earlier runs have read.
+// Returns the steps that run_pass() must return. If the dataset size changes, the order of samples
+// changes too. A run reads its order without the samples that earlier runs have read.
 Batches expected_pass(const Kind& kind, const std::vector<Run>& runs) {
     Ids read;
     for (const Run& run : runs) {

@@ -1,5 +1,5 @@
-// Tests loaders on which shard() was called, in random cases: which samples the processes read, the
-// sizes of batches, the length of a pass, and skipped batches.
+// Tests loaders on which shard() was called, in random cases: samples and batch sizes of each
+// process, the length of a pass, and skipped batches.
 #include <random>
 
 #include <gtest/gtest.h>

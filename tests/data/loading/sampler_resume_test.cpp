@@ -68,7 +68,7 @@ TEST(SamplersOfLoaders, ResumeExactlyAtEveryBatch) {
                         state = interrupted->state_dict();
                         if (std::ssize(read) == stop) break;
                     }
-                    // The seed comes from the state.
+                    // The state restores the seed.
                     const auto resumed = make_loader(kind, processes, rank, kSamples, 99);
                     resumed->load_state_dict(from_json(to_json(state)));
                     for (const Ids& batch : pass(*resumed)) read.push_back(batch);

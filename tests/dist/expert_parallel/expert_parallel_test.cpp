@@ -116,7 +116,7 @@ TEST(ExpertParallel, TrainsLikeOneProcess) {
     }
 }
 
-// Ranks that divide the experts drop the same tokens as ranks that each have all experts.
+// Ranks that divide the experts must drop the same tokens as ranks with all experts.
 TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalancingLoss) {
     struct Sizes {
         int replicas, experts;

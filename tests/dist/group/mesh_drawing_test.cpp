@@ -28,7 +28,8 @@ TEST(DrawMesh, GivesTheRanksOfAGroupOneColorInThePanelOfTheirDimension) {
     ASSERT_EQ(colors.size(), 3u * 12);
     const std::string a = colors[0], b = colors[1], c = colors[2];
     EXPECT_EQ((std::set{a, b, c}.size()), 3u);
-    // pp: ranks r and r + 6. dp: ranks that are even, or odd, in each half. tp: pairs.
+    // In panel pp, ranks r and r + 6 share a color. In panel dp, the even ranks of each half share
+    // a color, and so do the odd ranks. In panel tp, neighbors share a color.
     for (std::size_t rank = 0; rank < 6; ++rank) EXPECT_EQ(colors[rank], colors[rank + 6]);
     EXPECT_EQ((std::set(colors.begin(), colors.begin() + 6).size()), 6u);
     EXPECT_EQ((std::vector(colors.begin() + 12, colors.begin() + 18)),

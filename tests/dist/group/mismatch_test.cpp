@@ -77,7 +77,7 @@ void differ(Op op, Kind kind, Group& group) {
         case Kind::op:
             return call(op == Op::all_reduce ? Op::broadcast : Op::all_reduce, group, {});
         case Kind::argument:
-            // Some ops have neither a root nor a reduction. Those ops are replaced by a similar op.
+            // An op that has neither a root nor a reduction is replaced by a similar op.
             if (op == Op::all_gather) return static_cast<void>(group->all_gather_uneven(ones({3})));
             if (op == Op::all_to_all) {
                 const std::vector<Tensor> rows(static_cast<std::size_t>(group->size()),

@@ -188,8 +188,8 @@ TEST(RankFreeze, IsNotReportedForALongComputation) {
     EXPECT_THAT(errors, testing::Each(""));
 }
 
-// Stops rank `sleeper` for longer than its heartbeat timeout. The rank must not report the other
-// rank as frozen when it resumes. The other rank has a longer timeout, and sends a heartbeat every
+// Stops rank `sleeper` for longer than its heartbeat timeout. When this rank resumes, it must not
+// report the other rank as frozen. The other rank has a longer timeout, and sends a heartbeat every
 // second.
 void expect_no_failure_after_stop(int sleeper) {
     ControlJob job(2), impatient = job;

@@ -156,8 +156,8 @@ TEST(RankFailures, AreReportedBySurvivorsInALongRun) {
                             std::make_unique<Job>(size, [planned](const dist::Environment& e) {
                                 return run_rank(e, planned);
                             }));
-                        // With SIGSTOP, starts all jobs before it waits, because the survivors of
-                        // each job wait for the heartbeat timeout.
+                        // For SIGSTOP, all jobs start before the test waits, because the survivors
+                        // of each job wait for the heartbeat timeout.
                         if (signal == SIGSTOP && victim + 1 < size) continue;
                         for (std::size_t i = 0; i < jobs.size(); ++i) {
                             const int of = signal == SIGSTOP ? static_cast<int>(i) : victim;

@@ -124,8 +124,8 @@ std::string last_collective_of(const Job& job) {
         case Moment::in_a_step:
             return "; its last collective was all_reduce #2";
         default:
-            // Other ranks receive the number of rank 0's last collective with its heartbeat. A
-            // collective after the last heartbeat is not reported.
+            // Other ranks receive the number of rank 0's last collective with its heartbeat. They
+            // do not get the number of a collective after the last heartbeat.
             return job.victim == 0 ? "; its last collective was all_reduce #"
                                    : "; its last collective was all_reduce #3";
     }

@@ -25,8 +25,7 @@ inline std::vector<std::string> lines_in(const std::string& path) {
     return lines;
 }
 
-// Waits for a file with a complete line and returns the number in it, or -1 if there is no such
-// file in time.
+// Waits for a file with a complete line and returns the number in it, or -1 after a timeout.
 inline pid_t wait_for_pid(const std::string& path) {
     comes_true([&] { return !lines_in(path).empty(); });
     const auto lines = lines_in(path);
@@ -44,8 +43,9 @@ inline void close_private_descriptors() {
 
 inline constexpr int kThrew = 99;  // the exit code of a process whose function has thrown
 
-// Runs f in a child process, which exits with the result of f, or with kThrew after an exception,
-// whose text it prints. Redirects the child's streams to `folder`/out and `folder`/err.
+// Runs f in a child process, which exits with the result of f. If f throws, the child prints the
+// exception's text and exits with kThrew. Redirects the child's streams to `folder`/out and
+// `folder`/err.
 inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
     const std::string out = folder + "/out", err = folder + "/err";
     const pid_t child = fork_process();

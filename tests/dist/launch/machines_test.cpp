@@ -25,7 +25,7 @@
 namespace axle::dist {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -300,7 +300,7 @@ TEST_F(Launchers, RejectLaunchersWithOtherOptionsOrAMachineNumberInUse) {
     start(1, started() + "sleep 60", [](MachinesOptions& o) { o.min_nodes = 2; });
     EXPECT_EQ(end(1), kThrew);
     EXPECT_THAT(err(1), HasSubstr("the least number of machines is 3 on machine 0, but 2"));
-    // One of two launchers with the same number is refused.
+    // Two launchers have the same number, and one of them is rejected.
     start(1, started() + "sleep 60");
     const pid_t first = running_.at(1);
     start(1, started() + "sleep 60");

@@ -1,5 +1,5 @@
-// Tests what other processes can see of a job: its token, its descriptors and its sockets. Each of
-// the two ranks is this test program, which runs run_rank() instead of tests.
+// Tests which data of a job other processes can read: its token, its descriptors and its sockets.
+// Each of the two ranks is this test program, which runs run_rank() instead of tests.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +33,7 @@
 namespace axle::dist {
 namespace {
 
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;

@@ -21,7 +21,7 @@ namespace axle::dist {
 namespace {
 
 using namespace std::chrono_literals;
-using namespace tests;  // NOLINT: the harness of this folder
+using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::ElementsAre;
 using testing::HasSubstr;
 

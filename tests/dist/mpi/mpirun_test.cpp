@@ -1,6 +1,6 @@
 // Runs tests of this program in the processes of mpirun, with the engine library of each
-// implementation of MPI: the suite MpiBackend, and the tests of the host engine and of process
-// groups, except tests whose ranks share memory or die.
+// implementation of MPI. These are the suite MpiBackend, and the tests of the host engine and of
+// process groups. Tests whose ranks share memory or die are left out.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -62,10 +62,10 @@ std::string missing(const Implementation& mpi) {
 
 std::string program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// GoogleTest patterns of the tests that mpirun runs. Of each test with a parameter for the number
-// of ranks, kTests selects one number. The tests after the minus sign cannot run under mpirun or
-// take seconds. They expect another backend, share memory or types of exceptions between ranks,
-// fork, or leave a send in progress, after which MPI is not finalized and mpirun reports a failure.
+// GoogleTest patterns of the tests that mpirun runs. If the number of ranks is a parameter of a
+// test, kTests selects one number. The tests after the minus sign take seconds or cannot run under
+// mpirun. They expect another backend, share memory or types of exceptions between ranks, fork, or
+// leave a send in progress. After such a send, MPI is not finalized and mpirun reports a failure.
 constexpr const char* kTests =
     "MpiBackend.*:Ranks/HostEngineCollectives.*/0:HostEngine.MatchesMessagesByTag:"
     "Ranks/Collectives.*/1:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"

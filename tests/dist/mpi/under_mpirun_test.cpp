@@ -177,7 +177,7 @@ TEST_F(MpiBackend, ThrowsCommErrorAfterTheTimeout) {
     }));
 }
 
-// Collectives of two groups and messages run in threads of their own.
+// Two threads run collectives of two groups, and a third thread exchanges messages.
 TEST_F(MpiBackend, RunsGroupsAndMessagesConcurrently) {
     tests::on_ranks(4, [](const Group& group) {
         const Group pair = group->split(group->rank() / 2);

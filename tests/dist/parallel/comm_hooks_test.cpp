@@ -179,8 +179,8 @@ TEST(PowerSgd, DoesNotCompressTensorsAtExactlyTheMinimumCompressionRate) {
 
 // The gradients of rank 1 are twice the gradients of rank 0, so no terms cancel in the means. With
 // unit roundoff u, a mean of two ranks has a relative error of at most 2u: the inputs and the sum
-// are rounded. An error of P changes the result twice, in the column and by its normalization, and
-// an error of Q once, so the error of P Q^T is at most 3 * 2u.
+// are rounded. An error of P changes the result twice, in the column and by its normalization. An
+// error of Q changes it once, so the error of P Q^T is at most 3 * 2u.
 // Covers 9.comm_wrapper.
 TEST(PowerSgd, IsAccurateUpToRoundingWithAHalfPrecisionWrapper) {
     manual_seed(5);

@@ -21,8 +21,8 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 // The numbers of ranks that train one model together.
 inline const std::vector<int> kGroupSizes =
     kSanitized ? std::vector<int>{2, 3} : std::vector<int>{2, 3, 4, 6, 8};
-// Returns the number of attention heads of a model that so many ranks divide: 4 for 2 and 4 ranks,
-// 6 for 3 and 6, and 8 for 8.
+// Returns the number of attention heads of a model that is divided among `ranks` ranks. The number
+// is 4 for 2 and 4 ranks, 6 for 3 and 6, and 8 for 8.
 inline std::int64_t heads_for(int ranks) { return ranks < 4 ? 2 * ranks : ranks; }
 
 // Returns an f64 model, with the same initial values in every call.
@@ -78,7 +78,7 @@ std::vector<M> clones_of(const M& model, int count) {
     return result;
 }
 
-// The size of a bucket in MiB, which holds only a few numbers. Even a small model has several
+// A bucket size in MiB that holds only a few numbers, so that even a small model has several
 // buckets.
 inline constexpr double kTinyBucket = 100.0 / (1 << 20);
 

@@ -154,8 +154,8 @@ TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
     }
 }
 
-// A loss of the program needs the logits, which a gather collects. label_loss() needs two numbers
-// of each rank for each token.
+// A custom loss needs the logits, which are gathered. label_loss() needs two numbers of each rank
+// for each token.
 TEST(DividedPipeline, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
@@ -237,7 +237,7 @@ TEST(DividedPipeline, KeepsTheNormOfShardedGradientsIfAStepFails) {
     });
 }
 
-// A state of slices, stages and shards is continued by one process, and by another mesh.
+// One process and another mesh load a state that was saved with slices, stages and shards.
 TEST(DividedPipeline, SavesStatesThatOtherMeshesCanLoad) {
     const nn::Gpt original = pipeline_gpt();
     nn::Gpt whole = original.clone();

@@ -27,8 +27,8 @@ using tests::pipeline_batch;
 using tests::pipeline_gpt;
 using tests::text_of;
 
-// Constructs a pipeline on each of `ranks` ranks with options_of(rank), and expects a ValueError on
-// all of them whose text contains `part`.
+// Constructs a pipeline on each of `ranks` ranks with options_of(rank). Expects that every rank
+// throws a ValueError whose text contains `part`.
 void expect_error_on_all(int ranks, const char* part,
                          const std::function<PipelineOptions(int rank)>& options_of) {
     auto models = clones_of(pipeline_gpt(), ranks);

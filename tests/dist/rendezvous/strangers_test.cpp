@@ -76,7 +76,7 @@ bool is_closed(const Socket& socket) {
     }
 }
 
-// Calls f repeatedly in a thread until the object is destroyed, but at most for 30 seconds.
+// Calls f repeatedly in a thread until the object is destroyed, for at most 30 seconds.
 class Repeated {
   public:
     explicit Repeated(std::function<void()> f)
@@ -102,8 +102,8 @@ class Repeated {
 
 TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
-    // The timeout is less than the 5 seconds for which the server keeps a silent connection, so
-    // that the server drops no stranger before the join times out.
+    // The server keeps a silent connection for 5 seconds. The timeout is shorter, so that the join
+    // times out before the server drops a stranger.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);
@@ -205,7 +205,7 @@ TEST(UnauthenticatedClients, GetAtMostOneReplyIfTheyRepeatTheHandshake) {
         send_all(socket, starts, deadline);
     } catch (const dist::SocketError&) {  // the server has closed the connection
     }
-    // The server answers only the first message.
+    // The server replies only to the first message.
     std::string received;
     std::array<char, 4096> bytes{};
     for (std::ptrdiff_t count = 0; count >= 0 && wait_readable(socket, deadline);) {
@@ -238,7 +238,7 @@ TEST(UnauthenticatedClients, AreReplacedIfTheProcessHasNoMoreDescriptors) {
     Pair pair;
     const Address address = address_of(pair);
     const Socket first = connect_stranger(address);
-    // When the server answers, it has accepted the first stranger.
+    // When the server replies, it has accepted the first stranger.
     const auto deadline = Clock::now() + seconds(20);
     send_all(first, encode(dist::JoinStart{.nonce = {}}), deadline);
     ASSERT_TRUE(wait_readable(first, deadline));

@@ -84,7 +84,7 @@ TEST(ContextParallel, DividesSequencesFromHeadAndTail) {
 }
 
 // Labels are shifted before sequences are divided. If each part were shifted, the last token of a
-// chunk would learn the label of another position.
+// chunk would get the label of another position.
 TEST(ContextParallel, NeedsLabelsThatAreShiftedBeforeSequencesAreDivided) {
     auto whole = tests::model_of<nn::Gpt>(f64);
     const auto [ids, labels] = tests::sequences_of(0);

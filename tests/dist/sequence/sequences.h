@@ -67,7 +67,7 @@ Model model_of(DType dtype, double dropout = 0, std::int64_t heads = 4) {
     return model;
 }
 
-// Returns the length of sequences that so many ranks share.
+// Returns the length of sequences that `ranks` ranks share.
 inline std::int64_t length_for(std::int64_t ranks) { return ranks % 3 == 0 ? 12 : kSequenceLength; }
 
 // Returns new tensors with the ids and labels [kSequences, length] of a step. labels[b, t] is the
@@ -87,7 +87,7 @@ struct SequenceRun {
     std::vector<Tensor> parameters;
 };
 
-// Trains with `loss_of(step)`, which runs forward and backward and returns the loss. f64 models use
+// Trains with loss_of(step), which runs forward and backward and returns the loss. f64 models use
 // AdamW. f32 models use SGD, because AdamW would amplify rounding errors of gradients that are
 // almost zero.
 template <class Model>

@@ -57,9 +57,9 @@ inline std::vector<std::int64_t> unit_bytes(const nn::Gpt& model, int parts) {
 }
 
 // Returns the communication of one rank in one micro-batch. `is_first` is whether the parameters
-// have changed since the last micro-batch. Each unit is gathered for forward, unless it was kept,
-// and once more for backward if it was freed in between. If the micro-batch syncs, the gradients of
-// each unit are reduced to parts, and averaged over the replicas of the parts.
+// have changed since the last micro-batch. Each unit is gathered for forward unless it was kept,
+// and once more for backward if it was freed. If the micro-batch syncs, the gradients of each unit
+// are reduced to parts, and averaged over the replicas of the parts.
 inline Communication formula(const std::vector<std::int64_t>& units,
                              dist::ShardingStrategy strategy, bool is_first, bool syncs,
                              bool has_replicas) {
@@ -80,9 +80,9 @@ inline Communication formula(const std::vector<std::int64_t>& units,
     return result;
 }
 
-// Runs three micro-batches, and updates the parameters after the second, which is the only one that
-// syncs. Expects the communication of formula() in each micro-batch. Returns the sum over all ranks
-// and micro-batches.
+// Runs three micro-batches. Only the second one syncs, and the parameters are updated after it.
+// Expects the communication of formula() in each micro-batch. Returns the sum over all ranks and
+// micro-batches.
 inline Communication expect_communication_of_formula(const RankRunner& run, int ranks,
                                                      dist::ShardingStrategy strategy,
                                                      bool has_replicas = false) {

@@ -15,7 +15,7 @@ namespace axle::tests {
 struct MeasuredMemory {
     std::function<MemoryStats()> stats;
     std::function<void()> reset_peak;
-    // Whether kernels allocate temporary memory from the allocator. Peaks are then 0.
+    // Whether kernels allocate temporary memory from the allocator. If so, peaks are not measured.
     bool has_workspaces = false;
 };
 
@@ -90,13 +90,13 @@ inline ShardedBytes measure_sharded_bytes(const RankRunner& run, const MeasuredM
     return result;
 }
 
-// Expects that a rank needs at most 0.27 of the memory of one process and, while it trains, memory
-// for the gathered parameters and the gradients of a few units. In forward, the unit of the model
-// and two blocks are gathered. In backward, memory also has whole gradients of the unit of the
-// model, of two blocks that are being reduced, and of the next block; the reduced parts of these
-// gradients; and the gradient of one parameter, which is at most a third of a block. Allocated
-// sizes are larger by up to a factor of `rounding`. A sum over several widths averages over the
-// rounding of the state.
+// Expects that a rank needs at most 0.27 of the memory of one process. While it trains, it may also
+// need memory for the gathered parameters and the gradients of a few units. In forward, the unit of
+// the model and two blocks are gathered. In backward, there are also whole gradients of the unit of
+// the model, of two blocks that are being reduced, and of the next block. There are also the
+// reduced parts of these gradients, and the gradient of one parameter, which is at most a third of
+// a block. Allocated sizes are larger by up to a factor of `rounding`. A sum over several widths
+// averages over the rounding of the state.
 inline void expect_memory_of_parts(const ShardedBytes& bytes, double rounding) {
     const double parts = 0.27 * bytes.alone;
     EXPECT_LE(bytes.parts, parts);

@@ -15,8 +15,8 @@ using tests::on_ranks;
 
 using tests::at;
 
-// The numbers of gathered units at two times of a backward pass: when the first gradient of the
-// last block is final, and when its last gradient is final.
+// The numbers of gathered units when the first and when the last gradient of the last block is
+// final.
 struct InBackward {
     std::int64_t first = 0, last = 0;
 };

@@ -49,7 +49,7 @@ inline void make_state_folders(const TemporaryFolder& folder) {
         std::filesystem::create_directories(folder / name);
 }
 
-// The complete states of a model and an optimizer, in memory of their own on the CPU.
+// The complete states of a model and an optimizer, copied to the CPU.
 struct CompleteState {
     nn::StateDict weights;
     Tree moments;

@@ -54,8 +54,8 @@ TEST(ShardedState, StoresEveryElementOnceWithReplicas) {
     for (const auto& [name, tensor] : expected) expect_same_bits(state.read(name), tensor);
 }
 
-// Trains sharded models for two steps, restores the state of the first step into new optimizers
-// with and without gathering, and expects the states of one process.
+// Trains sharded models for two steps, and expects the states of one process. Restores the state of
+// the first step into new optimizers, with and without gathering.
 template <class Optimizer>
 void expect_numbers_are_kept() {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);

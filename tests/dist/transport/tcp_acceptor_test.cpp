@@ -104,8 +104,8 @@ std::string read(const Socket& socket, std::size_t size) {
     return all;
 }
 
-// Waits for up to 20 seconds until the other side closes the connection. Returns false if data
-// arrives before that, or if it does not close it.
+// Waits for up to 20 seconds, and returns whether the other side closes the connection before any
+// data arrives.
 bool is_closed_by_peer(const Socket& socket) {
     std::array<char, 1> byte{};
     while (wait_readable(socket, later())) {
@@ -163,7 +163,7 @@ TEST(TcpHandshake, RejectsAClientWithAnotherKey) {
     EXPECT_EQ(server.count(), 1u);
 }
 
-// The server has no key, so it answers with the client's own messages.
+// The server has no key, so it sends back the client's own messages.
 TEST(TcpHandshake, RejectsAServerWithoutTheKey) {
     const Socket listener = listen_at(dist::resolve("127.0.0.1", 0).front());
     std::thread server = kernels::start_thread("server", [&] {

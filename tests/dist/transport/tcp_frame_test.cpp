@@ -167,8 +167,8 @@ TEST(TcpConnection, HoldsMessagesThatThePeerDoesNotReceive) {
 }
 
 // The peer sends half of the data of a message, and the rest after rank 0 has destroyed the
-// message. Rank 0 reads the message `mark` and the beginning of the data in one system call, so it
-// has begun to receive the data when `mark` has arrived.
+// message. Rank 0 reads the message `mark` and the beginning of the data in one system call. When
+// `mark` has arrived, rank 0 has therefore begun to receive the data.
 TEST(TcpFrames, AreNotWrittenToADroppedMessage) {
     ConnectedRank job;
     Bytes in(dist::kMaxEager + 1), mark(1);

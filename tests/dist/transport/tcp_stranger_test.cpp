@@ -60,7 +60,7 @@ std::map<std::string, int> listening_ports() {
 }
 
 // A thread that connects to every port on which one of the processes listens, and sends `bytes`. It
-// holds kConnections connections to each port, and opens new ones when they are closed.
+// keeps kConnections connections to each port open, and replaces connections that are closed.
 class Stranger {
   public:
     Stranger(std::vector<int> pids, std::string bytes)
@@ -124,8 +124,8 @@ struct Mode {
 
 class UnauthenticatedLocalClient : public testing::TestWithParam<Mode> {};
 
-// Ranks 0 to 2 listen and wait for rank 3, which connects when the stranger holds connections to
-// all of them and to the server. Then groups with sockets of their own are opened.
+// Ranks 0 to 2 listen and wait for rank 3. Rank 3 connects when the stranger has connections to
+// these ranks and to the server. Then groups with other sockets are opened.
 TEST_P(UnauthenticatedLocalClient, DoesNotStopAJob) {
     constexpr int kRanks = 4, kListeners = 4;  // the server of rank 0, and ranks 0 to 2
     const TemporaryFolder folder;

@@ -67,8 +67,8 @@ std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
     return c;
 }
 
-// Expects that the error of every sum of K terms is at most (K + 3) 2^-24 times (1 + the sum of the
-// terms' magnitudes), plus the rounding error of a bf16 c.
+// Expects that every sum of K terms has an error of at most (K + 3) 2^-24 times (1 + the sum of the
+// terms' magnitudes). A bf16 c also has a rounding error.
 void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype, double start,
                   double bias) {
     const double depth = static_cast<double>(a.columns);

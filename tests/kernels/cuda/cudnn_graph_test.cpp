@@ -180,8 +180,8 @@ TEST_F(CudnnGraph, RejectsInconsistentSizes) {
     EXPECT_THROW(product(), UnsupportedGraph);
 }
 
-// Creating a plan takes half a second, so this fixture tests kShapes and one call for each kind of
-// mask with and without causality, but not all_calls().
+// Creating a plan takes half a second. Therefore this fixture does not test all_calls(), but
+// kShapes and one call for each kind of mask with and without causality.
 class CudnnAttentionPlan : public DescribedGpu {
   protected:
     void SetUp() override {

@@ -1,5 +1,5 @@
-// A description of a GPU for which cuDNN creates plans without a device. The plans show what cuDNN
-// supports, but they cannot run.
+// A description of a GPU for which cuDNN creates plans without a device. The plans cannot run, but
+// their creation succeeds only if cuDNN supports the operation.
 #pragma once
 
 #include <optional>

@@ -237,7 +237,7 @@ TEST(Unflatten, DividesADimension) {
     expect_error<IndexError>({"Unflatten: "}, [&] { nn::Unflatten(2, {3, 4})(x); });
 }
 
-// A model that holds its layer through a pointer. Its implicit copy constructor copies the pointer,
+// A model that owns its layer through a pointer. Its implicit copy constructor copies the pointer,
 // not the layer.
 struct Pointing : nn::Model<Pointing> {
     std::shared_ptr<nn::Linear> layer = std::make_shared<nn::Linear>(2, 2);

@@ -194,7 +194,7 @@ TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorch) {
         return table;
     };
     const Tensor ids = tensor({0, 2, 2, 3, 0, 2}, {2, 3});
-    // The numbers are those of PyTorch 2.15.
+    // The values were computed with PyTorch 2.15.
     const Tensor limited =
         tensor({-0.8913375570429573, -0.668503167782218, -0.4456687785214786, -0.25, 0.0, 0.25,
                 0.4456687785214786, 0.668503167782218, 0.8913375570429573, 0.5720775317291744,

@@ -78,7 +78,7 @@ TEST(MixtureOfExperts, DropsTheLastChoicesThatExceedTheCapacity) {
         const NoGrad no_grad;
         Tensor weight = layer.router.weight.detach();
         weight.zero_();
-        weight[2].fill_(1);  // every token prefers expert 2, and then expert 0
+        weight[2].fill_(1);  // every token chooses expert 2 first, and then expert 0
         weight[0].fill_(0.5);
     }
     const Tensor x = ones({1, 6, kWidth}, {.dtype = f64});

@@ -29,7 +29,7 @@ struct HalfPolicy : nn::SequencePolicy {
         return {{4, time / 2}, {0, time / 2}};
     }
     std::int64_t parts() const override { return 2; }
-    // The other process has zeros.
+    // The part of the other process consists of zeros.
     Tensor whole_sequences(const Tensor& x) const override {
         const Tensor zero = zeros_like(x.narrow(1, 0, 2));
         return cat({x.narrow(1, 2, 2), zero, x.narrow(1, 0, 2), zero}, 1);

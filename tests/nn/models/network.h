@@ -104,10 +104,10 @@ inline void expect_recorded_state(const std::string& network, const nn::StateDic
     expect_state(recorded["state"], state);
 }
 
-// Trains a model from the recorded initial weights and compares its first output, the norm of all
+// Trains a model from the recorded initial weights. Compares its first output, the norm of all
 // gradients and the losses with the recorded values. out(batch) returns the output for a batch, and
-// loss(output, batch) its loss. The tolerances are 1e-8 in f64 and 1e-4 in f32, for differences and
-// for relative differences.
+// loss(output, batch) returns the loss. The tolerance of absolute and relative differences is 1e-8
+// in f64 and 1e-4 in f32.
 template <class Model, class Out, class Loss>
 void expect_recorded_training(const std::string& network, Model& model, DType dtype,
                               const MakeOptimizer& optimizer, Out&& out, Loss&& loss) {
@@ -168,8 +168,8 @@ void expect_recorded_classifier(const std::string& network, std::int64_t size,
     }
 }
 
-// Expects that a model of Transformers is saved with the recorded names, that its configuration is
-// read from the recorded config.json, and that the saved folder restores the model.
+// Expects that a model of Transformers is saved with the recorded names. Its configuration must be
+// readable from the recorded config.json, and the saved folder must restore the model.
 template <class Model>
 void expect_recorded_files(const std::string& network) {
     const Tree recorded = recorded_network(network);

@@ -114,7 +114,8 @@ struct Document {
 };
 constexpr Document kDocuments[] = {{0, 0, 3}, {0, 3, 3}, {1, 0, 2}, {1, 2, 1}, {1, 3, 3}};
 
-// Compares packed documents with separate ones: logits, and the gradient of their sum of squares.
+// Compares packed documents with separate documents: logits, and the gradient of their sum of
+// squares.
 template <class Model>
 void expect_separate_documents(Model model, Model whole) {
     const Tensor logits = logits_of(model, ids(), packed());
@@ -149,7 +150,7 @@ TEST(PositionIds, AllowPackedSequencesThatAreLongerThanTheTable) {
                              [&] { model(x); });
 }
 
-// As in Transformers, a mask of the program takes the place of the separation.
+// As in Transformers, a given attention mask replaces the separation of documents.
 TEST(PositionIds, DoNotSeparateDocumentsOfLlamaWithAnAttentionMask) {
     nn::Llama model = llama();
     const Tensor mask = ones({2, 6}, {.dtype = i64});
@@ -159,7 +160,7 @@ TEST(PositionIds, DoNotSeparateDocumentsOfLlamaWithAnAttentionMask) {
     EXPECT_GT(max(abs(masked - separate)).item(), 1e-4);
 }
 
-// Rotary positions act through differences of positions only.
+// The output depends only on the differences of rotary positions.
 TEST(PositionIds, AffectLlamaOnlyByTheirDifferences) {
     nn::Llama model = llama();
     const Tensor x = ids().narrow(1, 0, 4);

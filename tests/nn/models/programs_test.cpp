@@ -1,6 +1,6 @@
-// Compares training of small programs with their own models with PyTorch
-// (tests/golden/record_networks.py): a language model, a translator, a variational autoencoder, an
-// actor with a critic, and a generative adversarial network.
+// Compares the training of small programs with PyTorch (tests/golden/record_networks.py). Each
+// program has its own model: a language model, a translator, a variational autoencoder, an actor
+// with a critic, and a generative adversarial network.
 #include "core/losses.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/layers.h"
@@ -17,8 +17,9 @@ using tests::adamw;
 using tests::integers;
 using tests::uniform_of;
 
-// Compares the names, shapes and training of a program with the recorded ones in f64 and in f32.
-// out(model, batch, dtype) returns the output for a batch, and loss(output, batch) its loss.
+// Compares the names, shapes and training of a program with the recorded values in f64 and in f32.
+// out(model, batch, dtype) returns the output for a batch, and loss(output, batch) returns the
+// loss.
 template <class Model, class Out, class Loss>
 void expect_recorded_program(const std::string& name, const tests::MakeOptimizer& optimizer,
                              Out&& out, Loss&& loss) {

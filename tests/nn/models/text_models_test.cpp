@@ -48,7 +48,8 @@ TEST_P(ScaledPositions, AreEqualForGivenPositions) {
     tests::fill(model);
     const Tensor ids = tokens(0), positions = arange(12).unsqueeze(0);
     tests::expect_same_bits(model(ids).detach(), model(ids, Tensor(), positions).detach());
-    // Relative positions do not change, so two documents in a row give the logits of both.
+    // Two consecutive documents give the logits of separate documents, because relative positions
+    // do not change.
     if (std::string(GetParam()) == "dynamic_rope") return;  // depends on the largest position
     const Tensor twice = cat({ids, ids}, 1), again = cat({positions, positions}, 1);
     const Tensor packed = model(twice, Tensor(), again).detach();
@@ -119,7 +120,7 @@ TEST(LoadBalancingLoss, IgnoresPadding) {
     const Tensor mask = tensor({1, 1, 1, 0, 1, 1, 0, 0}, {2, 4});
     const Tensor kept = index_select(logits, 1, tensor({0, 1, 2, 4, 5}));
     expect_close(nn::load_balancing_loss(logits, 2, mask), nn::load_balancing_loss(kept, 2), 1e-12);
-    // Equal probabilities give top_k.
+    // With equal probabilities, the loss is top_k.
     EXPECT_DOUBLE_EQ(nn::load_balancing_loss(zeros({3, 8, 4}), 2).item(), 2);
     expect_error<ShapeError>(
         {"load_balancing_loss: attention_mask must have one element for each of the 8 tokens"},

@@ -66,7 +66,8 @@ TEST(TorchOptimizers, MatchPyTorchOverFiftySteps) {
             for (std::size_t row = 0; row < rows.size(); ++row) {
                 const int t = static_cast<int>(row) * every;
                 take_steps(*optimizer, params, t + 1, t + every);
-                // Muon rounds to bf16, so a small difference of f32 can become one of bf16.
+                // Muon rounds to bf16, so a small difference in f32 can become a difference in
+                // bf16.
                 const bool is_muon = std::string_view(name).starts_with("muon");
                 expect_near(values(params), rows[row], is_muon && dtype == f32 ? 1e-3 : tolerance);
             }

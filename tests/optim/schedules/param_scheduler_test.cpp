@@ -25,10 +25,10 @@ void advance_to(Scheduler& schedule, std::int64_t epoch) {
     while (schedule.last_epoch() < epoch) schedule.step();
 }
 
-// The rates of a run with the initial rate 1, min_lr 0.1, a warmup of 4 steps and a decay that
-// ends at step 12. The numbers are computed by hand from the formulas in the class
-// OptimizerParamScheduler of Megatron-LM (megatron/core/optimizer_param_scheduler.py), with
-// root = sqrt(0.5): cosine at p = 1/4 has the factor (1 + root) / 2.
+// The rates of a run with the initial rate 1, min_lr 0.1, a warmup of 4 steps and a decay that ends
+// at step 12. They are computed by hand from the formulas of OptimizerParamScheduler in Megatron-LM
+// (megatron/core/optimizer_param_scheduler.py). With root = sqrt(0.5), cosine at p = 1/4 has the
+// factor (1 + root) / 2.
 constexpr double kMin = 0.1, kRoot = 0.70710678118654752;
 constexpr double kQuarter = kMin + 0.9 * (1 + kRoot) / 2;
 
