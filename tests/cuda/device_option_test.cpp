@@ -162,7 +162,7 @@ class BatchCopies : public GpuTest {};
 // The simulated GPU runs work only when the host waits. If the work that was queued before a copy
 // has not run, the host has not waited for the copy.
 // Covers 4.non_blocking.
-TEST_F(BatchCopies, AreWaitedForOnlyIfPinnedAndBlocking) {
+TEST_F(BatchCopies, SynchronizeOnlyIfPinnedAndBlocking) {
     static constexpr int kQueued = 1000;  // event queries run some queued work, but much less
     for (const bool pin : {false, true})
         for (const bool non_blocking : {false, true}) {

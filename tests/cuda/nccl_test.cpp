@@ -208,7 +208,7 @@ class NcclPeersOnGpu : public NcclOnGpu {};
 
 // The simulated NCCL reports a failure between two calls. The real NCCL does so only for some kinds
 // of connections between GPUs.
-TEST_P(NcclPeersOnGpu, ReportsFailuresBetweenCollectives) {
+TEST_P(NcclPeersOnGpu, ReportFailuresBetweenCollectives) {
     if (!kSimulated) GTEST_SKIP() << "only the simulated NCCL reports every failure between calls";
     const int size = GetParam();
     run_and_ignore([&](NcclRank& r) {
@@ -220,7 +220,7 @@ TEST_P(NcclPeersOnGpu, ReportsFailuresBetweenCollectives) {
     EXPECT_NE(store_.failure.find("remote process exited"), std::string::npos) << store_.failure;
 }
 
-TEST_P(NcclPeersOnGpu, ReportsMissingRanksAfterTheTimeout) {
+TEST_P(NcclPeersOnGpu, ReportMissingRanksAfterTheTimeout) {
     constexpr milliseconds kTimeout{kSimulated ? 1500 : 4000};
     const std::vector<std::string> errors = run(
         [&](NcclRank& r) {

@@ -74,7 +74,7 @@ TEST(AveragedModel, ContinuesFromAStateDict) {
     EXPECT_NEAR(weight_of(loaded.module), 1.5, 1e-6);
 }
 
-TEST(AveragedModel, RejectsOtherModelsAndDecays) {
+TEST(AveragedModel, RejectsInvalidDecaysAndModelsOfOtherShapes) {
     Net net;
     expect_error<ValueError>({"AveragedModel: decay", "1.5"},
                              [&] { nn::AveragedModel average(net, {.decay = 1.5}); });

@@ -122,7 +122,7 @@ TEST(LoadStateDict, ReportsNameMismatchesAndChangesNothingIfStrict) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, LoadsMatchingNamesAndReportsOthersIfNotStrict) {
+TEST(LoadStateDict, LoadsMatchingNamesAndReportsMismatchesIfNotStrict) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("tail.bias", zeros({5}));

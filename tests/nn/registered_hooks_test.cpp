@@ -19,7 +19,7 @@ using tests::expect_error;
 using tests::expect_same_bits;
 using TensorList = std::vector<Tensor>;
 
-TEST(ForwardHook, SeesAndReplacesOutputs) {
+TEST(ForwardHook, ReadsAndReplacesOutputs) {
     nn::Linear layer(3, 2);
     const Tensor x = randn({4, 3});
     const Tensor expected = layer(x).detach();
@@ -85,7 +85,7 @@ TEST(RegisteredHooks, FollowAMovedModuleButNotAClone) {
     survivor.remove();
 }
 
-TEST(RegisteredHooks, RunInModulesOfOtherModulesAndWithFusedLayers) {
+TEST(RegisteredHooks, RunInChildModulesAndFusedLayers) {
     nn::Sequential net{nn::Linear(3, 4), relu, nn::Linear(4, 2)};
     const Tensor x = randn({5, 3});
     std::vector<std::string> seen;
@@ -101,7 +101,7 @@ TEST(RegisteredHooks, RunInModulesOfOtherModulesAndWithFusedLayers) {
     EXPECT_THAT(seen, ElementsAre("0", "2", "0", "2"));
 }
 
-TEST(RegisteredHooks, SeeAllTensorsOfStructuredResults) {
+TEST(RegisteredHooks, ReceiveAllTensorsOfStructuredResults) {
     nn::LSTM layer(3, 4);
     std::vector<Shape> shapes;
     const auto handle = layer.register_forward_hook(
@@ -147,7 +147,7 @@ TEST(RegisteredHooks, MustNotChangeTheNumberOfTensors) {
     });
 }
 
-TEST(FullBackwardHook, SeesAndReplacesGradients) {
+TEST(FullBackwardHook, ReadsAndReplacesGradients) {
     nn::Linear layer(3, 2, {.bias = false});
     Tensor x = randn({4, 3}).set_requires_grad();
     const Tensor gradient = randn({4, 2});
@@ -185,7 +185,7 @@ TEST(FullBackwardHook, RunsWithoutGradientsOfInputs) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST(FullBackwardHook, GetsTheGradientsOfAllOutputs) {
+TEST(FullBackwardHook, ReceivesTheGradientsOfAllOutputs) {
     nn::LSTM layer(3, 4);
     Tensor x = randn({5, 2, 3}).set_requires_grad();
     TensorList seen;

@@ -193,7 +193,7 @@ struct AcceptedParameters : nn::Model<AcceptedParameters> {
     }
 };
 
-TEST(StateDict, AcceptsNamedTiedAndIgnoredParametersButNotOthers) {
+TEST(StateDict, RejectsParametersThatAreNeitherNamedNorTiedNorIgnored) {
     AcceptedParameters model;
     const std::vector<std::string> expected = {"named", "child.in.weight", "child.in.bias",
                                                "scale of child", "statistics"};

@@ -71,7 +71,7 @@ int count_errors(int size, const std::string& path) {
 }
 
 // Every rank must throw, so that no rank trains with a state that another rank has not loaded.
-TEST(DamagedCheckpoint, IsAnErrorOnEveryRank) {
+TEST(DamagedCheckpoint, IsRejectedOnEveryRank) {
     constexpr int kSize = 2;
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "state";

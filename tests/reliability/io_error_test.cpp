@@ -250,8 +250,8 @@ void expect_damage_to_be_named(int changes) {
                   {{"changes_per_file", changes}, {"damages", damages}});
 }
 
-TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
-TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRankInALongRun) {
+TEST(DamagedCheckpoint, ThrowsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
+TEST(DamagedCheckpoint, ThrowsAnErrorThatNamesTheFileAndTheRankInALongRun) {
     expect_damage_to_be_named(64);
 }
 

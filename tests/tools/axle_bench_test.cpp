@@ -241,7 +241,7 @@ TEST_F(AxleBench, MeasuresDTypesLayoutsThreadsAndCaches) {
     EXPECT_EQ(rows[2]["bytes"], 8 * (6 * 4 + 4 * 5 + 6 * 5));
 }
 
-TEST_F(AxleBench, MeasuresAKernelOfAnotherLibraryBesideAxles) {
+TEST_F(AxleBench, MeasuresTheSameCaseWithAKernelOfAnotherLibrary) {
     const json rows = measure(
         {"matmul:33x20x41", "--library", kOwn, "--compare", "none", "--threads", "3"})["rows"];
     ASSERT_EQ(rows.size(), 4U);
@@ -286,7 +286,7 @@ TEST_F(AxleBench, ComparesWithEigenIfItWasBuilt) {
     }
 }
 
-TEST_F(AxleBench, WritesTheRowsSoFarAfterAnInterrupt) {
+TEST_F(AxleBench, WritesTheFinishedRowsAfterAnInterrupt) {
     const pid_t child = start({"bench", "softmax:64x64", "add:64x64", "relu:64x64", "copy:64x64",
                                "sum:64x64", "--threads", "1", "--min-time", "0.2", "--cache", "hot",
                                "--json", file("r"), "--compare", "none"});

@@ -18,7 +18,7 @@ using namespace tests;  // NOLINT: the test helpers of this folder
 using testing::HasSubstr;
 using testing::Not;
 
-class AxleLaunchMachines : public AxleLaunch {
+class AxleLaunchOnMachines : public AxleLaunch {
   protected:
     void SetUp() override {
         AxleLaunch::SetUp();
@@ -69,7 +69,7 @@ class AxleLaunchMachines : public AxleLaunch {
     std::map<int, pid_t> running_;  // launchers by machine
 };
 
-TEST_F(AxleLaunchMachines, RestartOnTheMachinesThatAreLeft) {
+TEST_F(AxleLaunchOnMachines, RestartsOnTheRemainingMachines) {
     start_all("--min_nodes 2 --max_restarts 1", until_restart());
     for (const char* rank : {"0", "1", "2"}) wait_for_pid(folder_ / "pid" + rank);
     kill(running_.at(1), SIGKILL);
@@ -83,7 +83,7 @@ TEST_F(AxleLaunchMachines, RestartOnTheMachinesThatAreLeft) {
     EXPECT_THAT(output(2), Not(HasSubstr("at " + std::to_string(port_) + "\n")));
 }
 
-TEST_F(AxleLaunchMachines, EndWithAnErrorIfTooFewMachinesAreLeft) {
+TEST_F(AxleLaunchOnMachines, EndsWithAnErrorIfTooFewMachinesRemain) {
     start_all("--min_nodes 3 --max_restarts 1 --join_timeout 1.5", until_restart());
     for (const char* rank : {"0", "1", "2"}) wait_for_pid(folder_ / "pid" + rank);
     kill(running_.at(1), SIGKILL);
@@ -95,7 +95,7 @@ TEST_F(AxleLaunchMachines, EndWithAnErrorIfTooFewMachinesAreLeft) {
     }
 }
 
-TEST_F(AxleLaunchMachines, ContinueTrainingWithTheSameGlobalBatch) {
+TEST_F(AxleLaunchOnMachines, ContinuesTrainingWithTheSameGlobalBatch) {
     if (!fs::exists(AXLE_BIN_DIR "/train_gpt")) GTEST_SKIP() << "train_gpt was not built";
     start_all("", train("whole"));
     for (const int machine : {0, 1, 2}) ASSERT_EQ(end(machine), 0) << output(machine);
@@ -120,7 +120,7 @@ TEST_F(AxleLaunchMachines, ContinueTrainingWithTheSameGlobalBatch) {
     }
 }
 
-TEST_F(AxleLaunchMachines, ReportAGlobalBatchThatCannotBeDivided) {
+TEST_F(AxleLaunchOnMachines, ReportsAGlobalBatchThatCannotBeDivided) {
     if (!fs::exists(AXLE_BIN_DIR "/train_gpt")) GTEST_SKIP() << "train_gpt was not built";
     setenv("AXLE_FULL_WORLD_SIZE", "3", 1);
     const Ended ended = finish(start(
@@ -135,7 +135,7 @@ TEST_F(AxleLaunchMachines, ReportAGlobalBatchThatCannotBeDivided) {
                           "of 2 for gradient_accumulation_steps"));
 }
 
-TEST_F(AxleLaunchMachines, RejectInvalidMinNodes) {
+TEST_F(AxleLaunchOnMachines, RejectsInvalidMinNodes) {
     program_ = AXLE_BIN_DIR "/axle";
     const Arguments two = {"--num_machines", "2", "--num_processes",   "2",
                            "--machine_rank", "0", "--main_process_ip", "127.0.0.1"};

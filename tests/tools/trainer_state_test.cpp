@@ -133,7 +133,7 @@ TEST_F(Trainer, RejectsChangedSettingsUnlessTheyAreAllowed) {
     EXPECT_EQ(allowed.code, 0) << allowed.text();
 }
 
-TEST_F(Trainer, AcceptsDataThatHaveGrownButNoOtherData) {
+TEST_F(Trainer, AcceptsDataThatHasGrownAndRejectsOtherChanges) {
     const std::string file = folder_ / "text.txt";
     const std::string text = read_file(file);
     ASSERT_EQ(run(constant("a", {"--steps", "20"})).code, 0);

@@ -221,7 +221,7 @@ TEST(FsdpPlugin, WarnsAboutOptionsWithoutEffect) {
 }
 
 // Covers 14.activation_checkpointing.
-TEST(FsdpPlugin, RejectsCheckpointingOffloadWithoutCheckpointingOrVersion2) {
+TEST(FsdpPlugin, RejectsActivationCheckpointingOffloadWithoutCheckpointingOrVersion2) {
     expect_refused({"FullyShardedDataParallelPlugin: activation_checkpointing_offload: needs "
                     "activation_checkpointing"},
                    {.fsdp_version = 2, .activation_checkpointing_offload = true});
@@ -327,7 +327,7 @@ TEST(FsdpPlugin, ReplacesTheMixedPrecisionPolicyOnlyOnRequestAndRejectsOtherDTyp
 }
 
 // Covers 14.cpu_ram_efficient_loading.
-TEST(FsdpPlugin, RejectsEfficientLoadingWithTorchaoFp8) {
+TEST(FsdpPlugin, RejectsCpuRamEfficientLoadingWithTorchaoFp8) {
     AcceleratorOptions options{.mixed_precision = "fp8",
                                .fsdp_plugin = {{.cpu_ram_efficient_loading = true}}};
     EXPECT_NO_THROW(accel::resolved(options));

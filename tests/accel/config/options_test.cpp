@@ -184,7 +184,7 @@ TEST(MixedPrecisionOption, MustBeEqualInCoexistingAccelerators) {
 
 // Covers 1.cpu, 2.device, 27.ACCELERATE_USE_CPU, 27.ACCELERATE_TORCH_DEVICE, 29.XLA,
 // 13.str_to_bool.
-TEST(DeviceOption, IsReadFromTheEnvironmentAndRejectsOtherDevices) {
+TEST(DeviceOption, IsReadFromTheEnvironmentAndRejectsUnsupportedDevices) {
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     for (const char* yes : {"1", "true", "True", "YES", "on", "y", "t"}) {
         const EnvironmentVariable variable("ACCELERATE_USE_CPU", yes);
@@ -229,7 +229,7 @@ TEST(EnvironmentFlags, TurnOnDebugMode) {
 }
 
 // Covers 32.DynamoBackend, 1.dynamo_backend.
-TEST(DynamoBackend, IsAcceptedIfKnownAndLoggedUnlessItIsNo) {
+TEST(DynamoBackend, MustBeKnownAndIsLoggedUnlessDisabled) {
     EXPECT_EQ(accel::known_dynamo_backends(),
               std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
                                         "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",

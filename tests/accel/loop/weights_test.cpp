@@ -338,7 +338,7 @@ TEST(WeightedLosses, PropagateNanInWeightTensors) {
     EXPECT_TRUE(std::isnan(model.gradient()));
 }
 
-TEST(WeightedLosses, RejectInvalidWeightsUnpreparedModelsAndUpdatesThatMixLosses) {
+TEST(WeightedLosses, RejectInvalidWeightsUnpreparedModelsAndMixturesWithUnweightedLosses) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     Model model, other;
     optim::SGD sgd(model.parameters(), {.lr = 1});

@@ -68,7 +68,7 @@ struct EngineRun {
 // The loop of Accelerate calls step() and zero_grad() although the train step has already updated
 // the parameters; both do nothing.
 // Covers 5.MegatronLMOptimizerWrapper, 16.MegatronEngine.forward.
-TEST(MegatronEngine, UpdatesInTheTrainStepAndIgnoresFurtherCalls) {
+TEST(MegatronEngine, UpdatesInTheTrainStepAndIgnoresStepAndZeroGrad) {
     const nn::Gpt original = pipeline_gpt();
     EngineRun expected(original.clone(), alone({}));
     std::vector<double> losses;

@@ -117,7 +117,7 @@ TEST(MegatronPlugin, RejectsModelsThatContradictIt) {
 
 // Each error names what to use instead.
 // Covers 16.use_custom_fsdp, 16.megatron_dataset_flag, 16.is_train_batch_min.
-TEST(MegatronPlugin, NamesTheReplacementOfOptionsThatItRefuses) {
+TEST(MegatronPlugin, NamesTheReplacementOfOptionsThatItRejects) {
     const auto refuse = [](MegatronLMPlugin plugin, const char* option, const char* fix) {
         expect_error<NotImplementedError>({"Accelerator: megatron_lm_plugin.", option, fix}, [&] {
             const Accelerator accelerator(alone(std::move(plugin)));

@@ -217,7 +217,7 @@ TEST(MegatronTraining, DividesProcessesIntoStagesReplicasAndSlices) {
 }
 
 // Covers 1.parallelism_config.
-TEST(MegatronTraining, IsConfiguredByTheParallelismConfigToo) {
+TEST(MegatronTraining, AcceptsSizesFromAParallelismConfig) {
     auto models = clones_of(pipeline_gpt(), 8);
     on_ranks(8, [&](const Group& group) {
         MegatronRun run(
@@ -323,7 +323,7 @@ TEST(MegatronTraining, ChoosesTheNumberOfLayersOfTheLastStage) {
                              [&] { accelerator.prepare(model); });
 }
 
-TEST(MegatronTraining, RefusesToSaveClonesWithoutTheStagesOfOtherProcesses) {
+TEST(MegatronTraining, RejectsSavingClonesWithoutTheStagesOfOtherProcesses) {
     const TemporaryFolder folder;
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {

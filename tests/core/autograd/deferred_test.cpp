@@ -37,7 +37,7 @@ struct Layers {
     Tensor x;
 };
 
-TEST(GradientQueue, ComputesGradientsOfWeightsLater) {
+TEST(GradientQueue, DefersGradientsOfWeights) {
     const Layers expected, layers;
     expected.output().backward();
     GradientQueue queue;

@@ -105,7 +105,7 @@ TEST(DistributedCheckpoint, ListsTheChunksAndFilesOfTwoProcesses) {
     EXPECT_THAT(checkpoint.files(), ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp"));
 }
 
-TEST(DistributedCheckpoint, ReadsAnyRangeOfATensorAndRejectsOthers) {
+TEST(DistributedCheckpoint, ReadsAnyRangeOfATensorAndRejectsRangesOutsideOfIt) {
     const DistributedCheckpoint checkpoint(recorded("model"));
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         SCOPED_TRACE(name);

@@ -71,7 +71,7 @@ TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
     expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
 }
 
-TEST(ShardedFolder, RefusesToWriteAnIndexWithMissingElementsOrDifferentShapes) {
+TEST(ShardedFolder, RejectsWritingAnIndexWithMissingElementsOrDifferentShapes) {
     const TemporaryFolder folder;
     const Tree first = write_parts(folder.path(), 0,
                                    {{.name = "w", .shape = {6}, .begin = 0, .values = ones({2})}});

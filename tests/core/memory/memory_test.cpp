@@ -54,7 +54,7 @@ class HostMemoryAllocator : public testing::Test {
     Arena first_, second_;
 };
 
-TEST_F(HostMemoryAllocator, AllocatesTensorsWhoseBlocksAreCached) {
+TEST_F(HostMemoryAllocator, AllocatesBlocksThatAreReusedUntilTheCacheIsEmptied) {
     host_memory::set_allocator(first_.allocator());
     for (int i = 0; i < 3; ++i) {
         const Tensor x = full({1000}, 2.0);

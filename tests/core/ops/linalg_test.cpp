@@ -44,7 +44,7 @@ TEST(Svd, HasOrthonormalFactorsForMatricesOfAnyRankAndScale) {
     }
 }
 
-TEST(Svd, ComputesTheLeastSingularValueOfIllConditionedMatrices) {
+TEST(Svd, ComputesTheSmallestSingularValueOfIllConditionedMatrices) {
     // The singular values of a matrix with orthogonal columns are their norms.
     const Tensor x = tensor({1.0, 1e-9, 1.0, -1e-9}, {2, 2}, {.dtype = f64});
     const Tensor s = linalg::svdvals(x);

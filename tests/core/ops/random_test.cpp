@@ -129,7 +129,7 @@ TEST(Randperm, PutsEachNumberAtEachPositionEquallyOften) {
     }
 }
 
-TEST(RandomOps, DrawNumbersLikeOperand) {
+TEST(RandomOps, DrawTheSameNumbersForAShapeAndForATensorOfThisShape) {
     const Tensor x = zeros({2, 3}, {f64});
     manual_seed(13);
     const Tensor uniform = rand_like(x), normal = randn_like(x), integers = randint_like(x, 2, 9);

@@ -82,7 +82,7 @@ TEST(Isin, FindsValuesInLongLists) {
     EXPECT_EQ(sum(isin(all, add(even, 1000))).item_int(), 0);
 }
 
-TEST(Linspace, EndsExactly) {
+TEST(Linspace, ReturnsTheExactEndPoint) {
     for (const DType dtype : {f64, f32, f16, bf16})
         EXPECT_EQ(linspace(0, 1, 50, {dtype}).select(0, -1).item(), 1);
     EXPECT_TRUE(linspace(0, 1, 3, {.requires_grad = true}).requires_grad());

@@ -45,7 +45,7 @@ TEST_F(ErrorReport, RethrowsUnderRaisePolicy) {
     EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(ErrorReport, LogsInsteadOfThrowingIfNoexcept) {
+TEST_F(ErrorReport, LogsInNoexceptFunctionsUnderRaisePolicy) {
     set_error_policy(ErrorPolicy::raise);
     report_error_noexcept(full_disk());
     report_error_noexcept(std::make_exception_ptr(7), {"close: "});

@@ -135,7 +135,7 @@ TEST(EncodeFile, ReportsAFileThatBecomesShorter) {
     }
 }
 
-TEST(Tokens, ReturnTheSameTokensInSlices) {
+TEST(Tokens, ReturnSlicesAndRejectInvalidRanges) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Ids ids;
     for (std::int64_t i = 0; i < 100'000; ++i) ids.push_back(i * 7919 % 60'000);

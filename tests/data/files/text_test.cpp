@@ -42,7 +42,7 @@ TEST(ReadText, ReturnsContentsAndRejectsMissingAndEmptyFiles) {
     EXPECT_THROW(read_text(folder.path()), FileError);
 }
 
-TEST(ByteTokenizer, EncodesEachByteAsOneTokenAndRejectsOtherIds) {
+TEST(ByteTokenizer, EncodesEachByteAsOneTokenAndRejectsInvalidIds) {
     const ByteTokenizer bytes;
     EXPECT_EQ(bytes.encode("a\xff"), (Ids{97, 255}));
     EXPECT_EQ(bytes.decode(Ids{97, 255, 0}), std::string("a\xff\0", 3));

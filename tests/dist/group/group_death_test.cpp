@@ -165,7 +165,7 @@ TEST(RankDeath, IsReportedForRankZero) {
     expect_death_report(ended[2], 0);
 }
 
-TEST(RankDeath, EndsARecvFromTheDeadRankAndABarrier) {
+TEST(RankDeath, EndsReceivesFromTheDeadRankAndBarriers) {
     Children children(3, [](const Group& group) {
         group->barrier();
         Children::show_progress();

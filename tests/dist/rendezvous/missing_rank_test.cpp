@@ -84,7 +84,7 @@ TEST(MissingRank, IsReportedOnceAfterTwoSecondsWithoutACall) {
     EXPECT_FALSE(client.take_missing(1h));
 }
 
-TEST(MissingRank, IsCancelledByAnEmptyReasonOrTheNextCall) {
+TEST(MissingRank, IsNotReportedAfterAnEmptyReasonOrTheNextCall) {
     LoneClient client;
     client.calls->set_missing_reason("a moment");
     client.calls->set_missing_reason({});

@@ -121,7 +121,7 @@ TEST(PackedDocuments, AreNotSeparatedIfPositionsOfWholeSequencesCountFromZero) {
     });
 }
 
-TEST(PackedDocuments, AreRefusedByTheRingOnAllRanks) {
+TEST(PackedDocuments, AreRejectedByRingAttentionOnAllRanks) {
     auto models = clones_of(tests::model_of<nn::Gpt>(f64), 2);
     on_ranks(2, [&](const Group& group) {
         const Tensor own = tests::sequences_of(0).first, positions = packed_positions();

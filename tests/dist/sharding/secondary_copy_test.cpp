@@ -85,7 +85,7 @@ TEST(SecondaryCopy, IsReplacedAfterChangesInAScopeOfFullParameters) {
     });
 }
 
-TEST(SecondaryCopy, RejectsGroupsThatDoNotDivideTheRanks) {
+TEST(SecondaryCopy, RejectsGroupSizesThatDoNotDivideTheNumberOfRanks) {
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = Gpt64().make();
         expect_error<ValueError>(

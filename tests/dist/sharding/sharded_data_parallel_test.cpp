@@ -222,7 +222,7 @@ struct TiedPair : nn::Model<TiedPair> {
 
 // The weight belongs to the unit of the model, because no other unit contains both of its names.
 // In the unit of one layer, it would be gathered again for the other layer.
-TEST(ShardedDataParallel, KeepsAWeightThatTwoUnitsShareInTheUnitOfTheModel) {
+TEST(ShardedDataParallel, AssignsAWeightOfTwoUnitsToTheUnitOfTheModel) {
     manual_seed(4);
     TiedPair whole;
     whole.to(f64);

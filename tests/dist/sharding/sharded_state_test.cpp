@@ -99,7 +99,7 @@ void expect_numbers_are_kept() {
     });
 }
 
-TEST(ShardedState, KeepsTheNumbersOfNAdamAndASGD) {
+TEST(ShardedState, KeepsTheScalarStateOfNAdamAndASGD) {
     expect_numbers_are_kept<optim::NAdam>();
     expect_numbers_are_kept<optim::ASGD>();
 }

@@ -152,7 +152,7 @@ TEST(TcpFrames, AreRejectedIfTheyNeedMoreMemoryThanAgreed) {
     EXPECT_THAT(job.error_of_receive(8, 2), HasSubstr("it needs more memory than agreed"));
 }
 
-TEST(TcpConnection, HoldsMessagesThatThePeerDoesNotReceive) {
+TEST(TcpConnection, AnnouncesMessagesThatExceedTheWindow) {
     ConnectedRank job;
     const Bytes data(dist::kMaxEager);
     std::vector<Message> messages;

@@ -128,7 +128,7 @@ void write_zeros(const std::string& path, std::int64_t bytes) {
     std::filesystem::resize_file(path, static_cast<std::uintmax_t>(bytes));
 }
 
-TEST(PretrainedFolder, RefusesLargeConfigurationsWithoutReadingThem) {
+TEST(PretrainedFolder, RejectsLargeConfigurationsWithoutReadingThem) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "config.json";
     write_zeros(path, std::int64_t{2} << 30);
@@ -157,7 +157,7 @@ TEST(PretrainedFolder, NeedsAtMost256BytesOfMemoryPerByteOfTheConfiguration) {
     EXPECT_LE(peak_memory([&] { nn::GptConfig::from_json(text); }), 256 * std::ssize(text));
 }
 
-TEST(WeightIndex, RefusesLargeFiles) {
+TEST(WeightIndex, RejectsLargeFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors.index.json";
     write_zeros(path, std::int64_t{2} << 30);

@@ -59,7 +59,7 @@ TEST(ModuleList, NamesModulesByIndex) {
     for (nn::Linear& layer : list.clone()) EXPECT_EQ(layer.weight.size(0), 2);
 }
 
-TEST(Sequential, ReturnsModulesByIndexAndRejectsOtherIndicesAndTypes) {
+TEST(Sequential, ReturnsModulesByIndexAndRejectsWrongIndicesAndTypes) {
     nn::Sequential net{nn::Linear(3, 4), relu, nn::LayerNorm(4)};
     EXPECT_TRUE(net.get<nn::Linear>(0).weight.is_same(net.parameters()[0]));
     EXPECT_EQ(&net[-1], &net.get<nn::LayerNorm>(2));
@@ -91,7 +91,7 @@ TEST(Sequential, NamesStagesGivenAsPairs) {
     EXPECT_EQ(net.size(), 4U);
 }
 
-TEST(ModuleList, HoldsModulesOfDifferentTypesAndRejectsOthers) {
+TEST(ModuleList, HoldsModulesOfDifferentTypesAndRejectsWrongIndicesAndTypes) {
     nn::ModuleList<> list;
     nn::Linear& first = list.push_back(nn::Linear(3, 4));
     list.push_back(nn::LayerNorm(4));

@@ -19,7 +19,7 @@ TEST(ActivationLayers, MatchTheirFunctions) {
     expect_same_bits(nn::Sigmoid()(x), sigmoid(x));
 }
 
-TEST(ActivationLayers, WithoutOptionsMatchTheirFunctions) {
+TEST(ActivationLayers, MatchFunctionsThatHaveNoOptions) {
     const Tensor x = 4.0 * randn({3, 6, 2});
     expect_same_bits(nn::SELU()(x), selu(x));
     expect_same_bits(nn::LogSigmoid()(x), logsigmoid(x));

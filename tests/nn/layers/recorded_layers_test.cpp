@@ -104,7 +104,7 @@ TEST(InstanceNormLayer, MatchesPyTorch) {
     EXPECT_TRUE(nn::InstanceNorm1d(3).state_dict().empty());
 }
 
-TEST(InstanceNormLayer, RejectsOtherShapesAndSingleElements) {
+TEST(InstanceNormLayer, RejectsWrongShapesAndSingleElements) {
     nn::InstanceNorm2d layer(3);
     expect_error<ShapeError>({"InstanceNorm2d: x must be [N, 3, ...]", "[2, 4, 5, 5]"}, [&] {
         layer(zeros({2, 4, 5, 5}));

@@ -221,7 +221,7 @@ TEST(PositionIds, AreReadFromBatchesWithShiftedLabels) {
     expect_close(llama_model.outputs(batch).loss, loss_of(llama_model, packed()), 1e-12);
 }
 
-TEST(PositionIds, RejectOtherShapesAndDtypesAndPositionsOutsideOfTheTable) {
+TEST(PositionIds, RejectInvalidShapesDtypesAndPositions) {
     const auto expect_refused = [](auto model, const char* who) {
         const auto call = [&](const Tensor& positions) { logits_of(model, ids(), positions); };
         const std::string name = who;

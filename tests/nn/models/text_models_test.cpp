@@ -39,11 +39,11 @@ TEST_P(ScaledPositions, TrainLikeTransformers) {
     }
 }
 
-TEST_P(ScaledPositions, AreInFilesOfTransformers) {
+TEST_P(ScaledPositions, AreReadAndWrittenInFilesOfTransformers) {
     tests::expect_recorded_files<nn::Llama>(GetParam());
 }
 
-TEST_P(ScaledPositions, AreEqualForGivenPositions) {
+TEST_P(ScaledPositions, GiveTheSameLogitsForExplicitPositions) {
     nn::Llama model(recorded_config<nn::LlamaConfig>(GetParam()));
     tests::fill(model);
     const Tensor ids = tokens(0), positions = arange(12).unsqueeze(0);

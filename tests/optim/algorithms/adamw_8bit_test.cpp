@@ -51,7 +51,7 @@ std::vector<std::pair<const char*, optim::AdamW8bitOptions>> options_8bit() {
              {.lr = 0.05, .betas = {0.8, 0.9}, .eps = 1e-3, .weight_decay = 0.2}}};
 }
 
-TEST(AdamW8bit, HasTheNumbersOfDynamicTreeQuantization) {
+TEST(AdamW8bit, UsesTheCodeOfDynamicTreeQuantization) {
     const auto golden = golden_json("special_optim.json")["code"];
     expect_all_near(AdamW8bit::dynamic_code(true).to_vector(), golden["signed"], 1e-7);
     expect_all_near(AdamW8bit::dynamic_code(false).to_vector(), golden["unsigned"], 1e-7);

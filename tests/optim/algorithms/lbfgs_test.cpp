@@ -90,7 +90,7 @@ TEST(LBFGS, KeepsItsStateIfALoadedStateDoesNotFit) {
     EXPECT_TRUE(small.state_dict()["state"].empty());
 }
 
-TEST(LBFGS, RefusesStepsWithoutAClosureAndWithScaledGradients) {
+TEST(LBFGS, RejectsStepsWithoutAClosureAndWithScaledGradients) {
     const Params params = parameters();
     LBFGS optimizer(params);
     set_gradients(params, 1);
@@ -99,7 +99,7 @@ TEST(LBFGS, RefusesStepsWithoutAClosureAndWithScaledGradients) {
     expect_error<UsageError>({"LBFGS: a GradScaler"}, [&] { step(optimizer, params); });
 }
 
-TEST(LBFGS, RefusesASecondGroup) {
+TEST(LBFGS, RejectsASecondGroup) {
     const Params params = parameters();
     LBFGS optimizer(Params{params[0]});
     optimizer.add_param_group({Params{params[1]}});

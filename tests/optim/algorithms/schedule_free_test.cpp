@@ -98,7 +98,7 @@ TEST(ScheduleFree, ContinuesBitExactlyFromAStateDict) {
         expect_same_bits(copies[i].detach(), params[i].detach());
 }
 
-TEST(ScheduleFree, RefusesStepsInEvaluationMode) {
+TEST(ScheduleFree, RejectsStepsInEvaluationMode) {
     const Params params = parameters();
     SGDScheduleFree optimizer(params);
     set_gradients(params, 1);

@@ -168,7 +168,7 @@ void expect_states(const Tree& states, const nlohmann::json& expected) {
     }
 }
 
-TEST(SpecialOptimizers, MatchTheRecordingOverFiftySteps) {
+TEST(SpecialOptimizers, MatchRecordedReferencesOverFiftySteps) {
     const auto golden = golden_json("special_optim.json");
     const int every = golden["every"];
     for (const DType dtype : {f64, f32})
@@ -260,7 +260,7 @@ TEST(SpecialOptimizers, RejectInvalidOptions) {
             [&] { AdamW8bit(p, {.stochastic_rounding = true}); });
 }
 
-TEST(SpecialOptimizers, RefuseShardedParametersByName) {
+TEST(SpecialOptimizers, RejectShardedParametersByName) {
     const auto refused = [](const char* name, const Make& make) {
         SCOPED_TRACE(name);
         const Tensor param = wave({4}, 0, f32);

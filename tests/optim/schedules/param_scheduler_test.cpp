@@ -71,7 +71,7 @@ TEST(OptimizerParamScheduler, ComputesTheRatesOfMegatronLM) {
     }
 }
 
-TEST(OptimizerParamScheduler, StartsAtInitLrOrWithoutWarmupAtTheInitialRate) {
+TEST(OptimizerParamScheduler, StartsAtInitLrWithWarmupAndAtTheFullRateWithoutWarmup) {
     AdamW optimizer = optimizer_of(1), other = optimizer_of(1);
     OptimizerParamScheduler warm(optimizer,
                                  {.init_lr = 0.2, .lr_warmup_steps = 2.5, .lr_decay_steps = 10});

@@ -158,7 +158,7 @@ TEST(Transformer, HasTheDefaultsOfPyTorch) {
     EXPECT_EQ(model.state_dict()[0].first, "encoder.layers.0.self_attn.in_proj_weight");
 }
 
-TEST(Transformer, MakesTheMaskOfLaterPositions) {
+TEST(Transformer, GeneratesACausalMask) {
     const double none = -std::numeric_limits<double>::infinity();
     expect_same_bits(nn::Transformer::generate_square_subsequent_mask(3),
                      tensor({0.0, none, none, 0, 0, none, 0, 0, 0}, {3, 3}));
