@@ -71,7 +71,7 @@ TEST(TruncNormal, HasTheMomentsOfATruncatedDistribution) {
     expect_error<ValueError>({"trunc_normal_: std"}, [&] { init::trunc_normal_(t, 0, -1); });
 }
 
-TEST(Eye, FillsRectangles) {
+TEST(InitEye, FillsRectangularMatrices) {
     Tensor t = full({2, 3}, 7.0);
     init::eye_(t);
     expect_same_bits(t, tensor({1.0, 0, 0, 0, 1, 0}, {2, 3}));
@@ -79,7 +79,7 @@ TEST(Eye, FillsRectangles) {
     expect_error<ShapeError>({"eye_: ", "[3]"}, [&] { init::eye_(vector); });
 }
 
-TEST(Dirac, PreservesChannels) {
+TEST(InitDirac, PreservesChannels) {
     Tensor t = full({4, 2, 3, 3}, 7.0);
     init::dirac_(t);
     const Tensor x = randn({1, 2, 5, 5});
@@ -97,7 +97,7 @@ TEST(Dirac, PreservesChannels) {
     expect_error<ShapeError>({"dirac_: "}, [&] { init::dirac_(matrix); });
 }
 
-TEST(Orthogonal, HasOrthogonalRowsOrColumns) {
+TEST(InitOrthogonal, ReturnsOrthogonalRowsOrColumns) {
     manual_seed(4);
     for (const Shape& shape :
          {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{4, 2, 3}, Shape{1, 1}}) {
@@ -114,7 +114,7 @@ TEST(Orthogonal, HasOrthogonalRowsOrColumns) {
     expect_error<ShapeError>({"orthogonal_: ", "[3]"}, [&] { init::orthogonal_(vector); });
 }
 
-TEST(Orthogonal, IsUniformlyDistributed) {
+TEST(InitOrthogonal, IsUniformlyDistributed) {
     manual_seed(5);
     double trace = 0, first = 0;
     for (int i = 0; i < 400; ++i) {
@@ -127,7 +127,7 @@ TEST(Orthogonal, IsUniformlyDistributed) {
     EXPECT_NEAR(first / 400, 1.0 / 3, 0.05);
 }
 
-TEST(Sparse, SetsAShareOfEachColumnToZero) {
+TEST(InitSparse, SetsAShareOfEachColumnToZero) {
     manual_seed(6);
     Tensor t = init::parameter({50, 40});
     init::sparse_(t, 0.31, 0.5);

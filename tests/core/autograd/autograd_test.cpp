@@ -193,7 +193,7 @@ TEST(Autograd, StoresUnsharedGradientInLeafWithoutCopy) {
     EXPECT_NE(v.grad().raw_data(), seed.raw_data());
 }
 
-TEST(Checkpoint, GivesSameGradientsAsWithoutCheckpointing) {
+TEST(ActivationCheckpointing, GivesTheGradientsOfAnOrdinaryForward) {
     const auto block = [](const Tensor& x) {
         return tanh(x * 1.5) * sigmoid(x) + dropout(x, 0.25);
     };

@@ -34,7 +34,7 @@ using testing::ThrowsMessage;
 
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
-TEST(Join, ReturnsRankAndSize) {
+TEST(ControlJoin, ReturnsRankAndSize) {
     const auto errors = run_threads(3, [job = ControlJob(3)](int rank) {
         const auto control = job.join(rank);
         EXPECT_EQ(control->rank(), rank);
@@ -44,7 +44,7 @@ TEST(Join, ReturnsRankAndSize) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, WaitsForRankZeroToStart) {
+TEST(ControlJoin, WaitsForRankZeroToStart) {
     std::atomic<pid_t> early = 0;  // the thread of rank 1
     const auto errors = run_threads(2, [&, job = ControlJob(2)](int rank) {
         if (rank == 1) early = ::gettid();
@@ -57,7 +57,7 @@ TEST(Join, WaitsForRankZeroToStart) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, ReportsMissingRanks) {
+TEST(ControlJoin, ReportsMissingRanks) {
     ControlJob job(4);
     job.options.join_timeout = milliseconds(500);
     const auto errors = run_threads(2, [&](int rank) { job.join(rank * 2); });
@@ -65,7 +65,7 @@ TEST(Join, ReportsMissingRanks) {
                              "joined"));
 }
 
-TEST(Join, ReportsUnreachableRankZero) {
+TEST(ControlJoin, ReportsUnreachableRankZero) {
     ControlJob job(2);
     job.options.join_timeout = milliseconds(200);
     EXPECT_THAT(
@@ -77,14 +77,14 @@ TEST(Join, ReportsUnreachableRankZero) {
     EXPECT_THAT([&] { Control::join(lost, job.options); }, refused("'no such host'"));
 }
 
-TEST(Join, ReportsAPortInUse) {
+TEST(ControlJoin, ReportsAPortInUse) {
     const ControlJob job(2);
     const auto taken = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     EXPECT_THAT([&] { job.join(0); },
                 refused(str("can't listen at 127.0.0.1:", job.port, ": Address already in use")));
 }
 
-TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
+TEST(ControlJoin, RejectsAMasterAddressOfAnotherMachine) {
     const ControlJob job(2);
     dist::Environment e = job.environment(0);
     e.master_addr = "192.0.2.1";
@@ -92,7 +92,7 @@ TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
                 refused("rank 0 cannot listen at '192.0.2.1': can't listen at 192.0.2.1"));
 }
 
-TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
+TEST(ControlJoin, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
     const ControlJob job(2);
     const auto environment = [&](int rank) {
         dist::Environment e = job.environment(rank);
@@ -115,14 +115,14 @@ TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, RejectsADuplicateRank) {
+TEST(ControlJoin, RejectsADuplicateRank) {
     Pair pair;
     EXPECT_THAT([&] { pair.join(1); },
                 refused(str("rank 1 is used twice: by rank 1 (pid ", ::getpid())));
     pair.check(1);
 }
 
-TEST(Join, RejectsADifferentWorldSize) {
+TEST(ControlJoin, RejectsADifferentWorldSize) {
     Pair pair;
     dist::Environment e = pair.environment(1);
     e.world_size = 3;
@@ -131,7 +131,7 @@ TEST(Join, RejectsADifferentWorldSize) {
     pair.check(1);
 }
 
-TEST(Join, RejectsWrongTokens) {
+TEST(ControlJoin, RejectsWrongTokens) {
     Pair pair;
     for (int i = 0; i < 100; ++i) {
         dist::Environment e = pair.environment(1);
@@ -143,7 +143,7 @@ TEST(Join, RejectsWrongTokens) {
     pair.check(1);
 }
 
-TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
+TEST(ControlJoin, RejectsAWrongTokenBeforeAllHaveJoined) {
     const ControlJob job(2);
     std::promise<void> rejected;
     const auto errors = run_threads(3, [&](int rank) {
@@ -167,7 +167,7 @@ TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
 }
 
 // A server that accepts any token cannot prove that it has the correct token.
-TEST(Join, RejectsAServerWithoutTheToken) {
+TEST(ControlJoin, RejectsAServerWithoutTheToken) {
     const ControlJob job(2);
     const auto listener = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     std::thread impostor([&] {
@@ -185,7 +185,7 @@ TEST(Join, RejectsAServerWithoutTheToken) {
 }
 
 // A replayed proof is invalid because the server's nonce differs.
-TEST(Join, RejectsAReplayedProof) {
+TEST(ControlJoin, RejectsAReplayedProof) {
     Pair pair;
     const auto key = dist::key_of(pair.environment(0));
     const auto deadline = dist::Clock::now() + seconds(20);
@@ -207,7 +207,7 @@ TEST(Join, RejectsAReplayedProof) {
     pair.check(1);
 }
 
-TEST(Join, IgnoresConnectionsWithoutAValidHandshake) {
+TEST(ControlJoin, IgnoresConnectionsWithoutAValidHandshake) {
     Pair pair;
     const auto deadline = dist::Clock::now() + seconds(20);
     const std::string cases[] = {
@@ -247,14 +247,14 @@ std::set<std::string> listeners(int port) {
     return found;
 }
 
-TEST(Join, ListensOnlyAtTheMasterAddress) {
+TEST(ControlJoin, ListensOnlyAtTheMasterAddress) {
     Pair pair;
     char loopback[9];
     std::snprintf(loopback, sizeof loopback, "%08X", htonl(INADDR_LOOPBACK));
     EXPECT_THAT(listeners(pair.port), testing::ElementsAre(std::string(loopback)));
 }
 
-TEST(Join, SupportsIpv6) {
+TEST(ControlJoin, SupportsIpv6) {
     const auto has_ipv6 = [] {
         try {
             dist::listen_at(dist::resolve("::1", 0).front());
@@ -278,7 +278,7 @@ TEST(Join, SupportsIpv6) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Join, WarnsIfTheTokenIsNotSecretOutsideLoopback) {
+TEST(ControlJoin, WarnsIfTheTokenIsNotSecretOutsideLoopback) {
     const auto here = dist::local_address_towards(dist::resolve("192.0.2.1", 1).front());
     if (here.is_loopback()) GTEST_SKIP() << "this machine has no other address";
     for (const bool secret : {false, true}) {
@@ -303,7 +303,7 @@ TEST(Join, WarnsIfTheTokenIsNotSecretOutsideLoopback) {
     }
 }
 
-TEST(Join, UsesTheInterfaceFromTheEnvironment) {
+TEST(ControlJoin, UsesTheInterfaceFromTheEnvironment) {
     ::setenv("GLOO_SOCKET_IFNAME", "no_such_interface", 1);
     ::setenv("AXLE_SOCKET_IFNAME", "lo", 1);
     const ControlJob job(1);
@@ -316,7 +316,7 @@ TEST(Join, UsesTheInterfaceFromTheEnvironment) {
     ::unsetenv("GLOO_SOCKET_IFNAME");
 }
 
-TEST(Join, ClosesAllDescriptors) {
+TEST(ControlJoin, ClosesAllDescriptors) {
     const auto descriptors = [] {
         int count = 0;
         for (int i = 0; i < 1024; ++i) count += ::fcntl(i, F_GETFD) >= 0 ? 1 : 0;
