@@ -6,7 +6,7 @@
 
 namespace axle::tests {
 
-// A scope in which the size of files that this process writes is limited. Writes beyond the limit
+// Limits the size of files that this process writes during its lifetime. Writes beyond the limit
 // fail with EFBIG; on a full disk they would fail with ENOSPC.
 class FullDisk {
   public:

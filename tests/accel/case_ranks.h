@@ -1,4 +1,4 @@
-// Runs recorded cases, each on the number of ranks with which it was recorded.
+// Runs each recorded case on the number of ranks that recorded it.
 #pragma once
 
 #include <memory>

@@ -157,7 +157,7 @@ TEST(Metric, ThrowsWhenNothingWasCounted) {
                 throws("F1", [&] { f1.compute(); });
                 throws("F1", [&] { f1.per_class(); });
             }
-        // compute() also throws after updates with zero weights or ignored labels only.
+        // compute() throws again, because these updates have only zero weights or ignored labels.
         mean.update(ones({2}), zeros({2}));
         perplexity.update(scores, ignored);
         accuracy.update(scores, ignored);

@@ -1,5 +1,5 @@
-// Tests prepare() and free_memory(), prepared optimizers and schedulers, which step once per
-// update, options of the Accelerator, and mixed precision in bf16.
+// Tests prepare() and free_memory(), when prepared optimizers and schedulers step, options of the
+// Accelerator, and mixed precision in bf16.
 #include <array>
 #include <map>
 #include <memory>

@@ -14,8 +14,8 @@ double conv_flops(In x) {
     const std::int64_t pixels = (images.size(2) - w.size(2) + 1) * (images.size(3) - w.size(3) + 1);
     return 2.0 * static_cast<double>(images.size(0) * pixels) * static_cast<double>(w.numel());
 }
-// Returns the number of operations of a transposed convolution, which multiplies every element of x
-// by every element of w with the same input channel.
+// Returns the number of operations of a transposed convolution. It multiplies every element of x by
+// every element of w with the same input channel.
 double transposed_flops(In x) {
     const std::int64_t row = x[1].numel() / x[1].size(0);
     return 2.0 * static_cast<double>(x[0].numel() * row);

@@ -131,7 +131,7 @@ void add_embedding_cases(Cases& cases) {
                          .tolerance = {.f16 = 1e-2, .bf16 = 6e-2}});
     };
     add("embedding", "F.embedding(*x)", {}, true);
-    // The gradient of the padding row is defined as 0, which finite differences would not confirm.
+    // The gradient of the padding row is defined as 0, so finite differences would differ.
     add("embedding/padding", "F.embedding(*x, padding_idx=2)", 2, false);
     add("embedding/last_is_padding", "F.embedding(*x, padding_idx=-1)", -1, false);
     cases.push_back(
@@ -219,7 +219,7 @@ void add_choice_cases(Cases& cases) {
           {{distinct({5, 3})}, {distinct({67, 2, 2})}});
     whole("sort/middle", "x[0].sort(dim=1, descending=True, stable=True)", 1, true,
           {{distinct({2, 5, 3})}, {distinct({2, 67, 3})}});
-    // Inputs in which the order of equal elements matters: NaN, both zeros, integers.
+    // Inputs that require a stable order of equal elements: NaN, both zeros and integers.
     const std::vector<Row> equals = {{ties({9})},
                                      {ties({3, 67})},
                                      {specials({3, 11})},

@@ -75,7 +75,7 @@ std::string no_permutation(const Tensor& y) {
     return "";
 }
 
-// Adds cases of ops whose results have the shape and dtype of an operand.
+// Adds cases of ops whose result has the shape and dtype of their operand.
 void add_like_cases(Cases& cases) {
     const auto like = [&](std::string name, double low, double high,
                           std::function<Outputs(In)> call) {

@@ -62,7 +62,7 @@ void sums_without_nan(Cases& cases) {
 }
 
 void products_and_logs(Cases& cases) {
-    // The gradient is computed from many rounded factors.
+    // The gradient is a product of many rounded factors, so the tolerance is larger.
     const auto along = [&](const char* name, const char* torch, std::int64_t dim, bool keep,
                            std::vector<Row> rows) {
         cases.push_back({.name = name,
@@ -164,7 +164,7 @@ void norms(Cases& cases) {
     for (const auto& [variant, text, p] : orders) {
         const std::string name = str("vector_norm", variant);
         const double order = p;
-        // Extremes have kinks where absolute values are equal.
+        // An infinite norm has no derivative where the largest absolute values are equal.
         const MakeInput make = [=](const Shape& shape) {
             Input input = std::isinf(order) ? distinct(shape) : floats(shape);
             if (std::isinf(order)) input.low = 1;
@@ -178,7 +178,7 @@ void norms(Cases& cases) {
         for (OpCase& c : cases)
             if (c.name.starts_with(name) && (order == 0.5 || order == -1))
                 c.tolerance = {.f32 = 1e-5, .f16 = 8e-3, .bf16 = 6e-2};
-        // Rows with zeros, whose gradient is a subgradient.
+        // These rows have zeros, for which the gradient is a subgradient.
         plain(
             cases, name + "/zeros", str("torch.linalg.vector_norm(x[0], ", text, ", dim=-1)"),
             {{ties({9, 2})}, {ties({3, 7})}},

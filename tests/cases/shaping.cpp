@@ -104,7 +104,7 @@ void add_window_cases(Cases& cases) {
     movement(cases, "fold/row", "F.fold(x[0], (1, 68), (1, 2))", {{floats({1, 4, 67})}}, [](In x) {
         return fold(x[0], {1, 68}, {1, 2});
     });
-    // Each element is the sum of up to six windows, which adds rounding errors.
+    // Each element is the sum of up to six windows, so rounding errors add up.
     for (OpCase& c : cases)
         if (c.op() == "fold") c.tolerance = {.f16 = 1e-2, .bf16 = 6e-2};
 }

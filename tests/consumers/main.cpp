@@ -1,5 +1,5 @@
-// The program of the consumer projects, which use Axle as a library. It trains a two-layer network
-// to predict the distance from the origin.
+// The program of the consumer projects, which use Axle as a library. Trains a two-layer network to
+// predict the distance from the origin.
 #include <iostream>
 
 #include <axle/axle.h>

@@ -69,7 +69,7 @@ TEST_F(AcceleratorDevice, MustBeEqualInAcceleratorsThatExistAtTheSameTime) {
     }
     const Accelerator first({.cpu = true});
     EXPECT_EQ(make(true), Device::cpu());
-    EXPECT_EQ(make(false), Device::cpu());  // without a request, uses the existing device
+    EXPECT_EQ(make(false), Device::cpu());  // uses the existing device if none is requested
     const EnvironmentVariable named("ACCELERATE_TORCH_DEVICE", "cuda");
     expect_error<ValueError>({"Accelerator: the device is cpu", "new one: cuda:0"},
                              [&] { make(false); });

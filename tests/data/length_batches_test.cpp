@@ -87,7 +87,7 @@ TEST(BucketBatchSampler, PutsBatchesInRandomOrder) {
 
 TEST(BucketBatchSampler, DropsSamplesOfAllLengthsWithDropLast) {
     Ids lengths(11, 1);
-    lengths[0] = 9;  // must also be dropped only sometimes
+    lengths[0] = 9;  // sample 0 is the longest
     const BucketBatchSampler sampler(lengths, 5, {.drop_last = true});
     EXPECT_EQ(sampler.size(), 2);
     EXPECT_TRUE(sampler.drop_last());

@@ -22,7 +22,7 @@ std::vector<std::int64_t> ids_of(const data::Tokens& tokens) {
     return ids;
 }
 
-// Checks that a file, which is read in parts, has the same tokens as the whole text.
+// Checks that reading a file in parts gives the same tokens as encoding the whole text.
 void check_text_file(const MemoryFile& file, std::string_view text) {
     data::CharTokenizer in_memory = data::CharTokenizer::from_text(""), in_file = in_memory;
     const bool valid = accepts([&] { in_memory = data::CharTokenizer::from_text(text); });

@@ -1,4 +1,4 @@
-// Tests the hooks of a prepared model, which run around its outermost forward call.
+// Tests the hooks of a prepared model. They run around its outermost forward call.
 #include <stdexcept>
 
 #include "core/autograd/autocast.h"

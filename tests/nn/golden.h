@@ -16,7 +16,8 @@ inline Tensor golden(const std::string& name, const std::string& file = "nn.safe
     return SafetensorsFile(golden_path(file)).tensor(name);
 }
 
-// Returns the tensors whose names begin with `prefix` and a dot, which are removed from the names.
+// Returns the tensors whose names begin with `prefix` and a dot. Removes this beginning from the
+// names.
 inline nn::StateDict golden_state(const std::string& prefix) {
     nn::StateDict state;
     for (const auto& [name, tensor] : load_safetensors(golden_path("nn.safetensors")).tensors)

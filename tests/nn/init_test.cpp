@@ -131,10 +131,10 @@ TEST(InitSparse, SetsAShareOfEachColumnToZero) {
     manual_seed(6);
     Tensor t = init::parameter({50, 40});
     init::sparse_(t, 0.31, 0.5);
-    expect_same_bits(sum(eq(t.detach(), 0), {0}), full({40}, 16));  // ceil(15.5)
+    expect_same_bits(sum(eq(t.detach(), 0), {0}), full({40}, 16));  // 16 is 15.5 rounded up
     const Tensor kept = t.detach().index({ne(t.detach(), 0)});
     EXPECT_NEAR(deviation(kept), 0.5, 0.05);
-    EXPECT_GT(deviation(sum(eq(t.detach(), 0), {1}).to(f32)), 0);  // other rows in each column
+    EXPECT_GT(deviation(sum(eq(t.detach(), 0), {1}).to(f32)), 0);  // the rows differ
     Tensor vector = zeros({3});
     expect_error<ShapeError>({"sparse_: "}, [&] { init::sparse_(vector, 0.5); });
     expect_error<ValueError>({"sparse_: sparsity"}, [&] { init::sparse_(t, 2); });

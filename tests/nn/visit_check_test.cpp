@@ -219,8 +219,8 @@ TEST(StateDict, RejectsAnOptionalParameterOnlyWhileItHasAValue) {
     HasAnOptional model;
     const Tensor other = parameter();
     for (int i = 0; i < 10000; ++i) {
-        // The value that is destroyed refers to a tensor that continues to exist, or to a tensor
-        // whose memory the next parameter may reuse.
+        // The destroyed value refers to a tensor that still exists, or to a tensor whose memory the
+        // next parameter may reuse.
         model.extra.emplace(i % 2 == 0 ? other : parameter());
         model.extra.reset();
         const Tensor next = parameter();

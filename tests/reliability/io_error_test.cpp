@@ -218,7 +218,7 @@ void load_damaged(const std::string& folder, int changes, const Group& group,
     const std::string path = training.accelerator.save_state();
     training.run(1);
     const std::vector<Tensor> before = snapshot(training);
-    std::mt19937_64 random(5);  // the same on each rank
+    std::mt19937_64 random(5);  // all ranks use the same seed
     for (const std::string& name : contents_of(path).files)
         for (int failing = 0; failing < kRanks; ++failing)
             for (int i = 0; i < changes; ++i) {

@@ -181,8 +181,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     }
 }
 
-// The bits of each algorithm contain the alignments in the preference, which cublasLtMatmul()
-// compares with the addresses of the matrices.
+// The bits of each algorithm contain the alignments in the preference. cublasLtMatmul() compares
+// them with the addresses of the matrices.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

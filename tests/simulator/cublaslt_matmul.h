@@ -57,9 +57,9 @@ inline bool is_aligned(const void* p, std::size_t bytes) {
     return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
-// Returns CUBLAS_STATUS_INVALID_VALUE for an invalid configuration, and CUBLAS_STATUS_NOT_SUPPORTED
-// for a configuration for which NVIDIA's library has no kernel or whose epilogue
-// AXLE_CUBLASLT_REFUSE contains.
+// Returns CUBLAS_STATUS_INVALID_VALUE for an invalid configuration. Returns
+// CUBLAS_STATUS_NOT_SUPPORTED if NVIDIA's library has no kernel for the configuration, or if
+// AXLE_CUBLASLT_REFUSE contains its epilogue.
 cublasStatus_t check(const Shapes& s);
 
 // The arguments of a queued matmul, by value.

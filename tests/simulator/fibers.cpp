@@ -43,8 +43,8 @@ struct Warp {
 };
 
 // The place at which a fiber or the scheduler continues. Jumps between places replace
-// swapcontext(). It makes a system call each time and, with the address sanitizer, clears the
-// shadow memory of a whole stack.
+// swapcontext(), because swapcontext() makes a system call each time. With the address sanitizer,
+// it also clears the shadow memory of a whole stack.
 using Place = void* [5];
 #define AXLE_JUMPS __attribute__((noinline, no_sanitize("address")))
 

@@ -17,8 +17,7 @@
 
 namespace axle::kernels::simulator {
 
-// Returns whether the process has a device, which is true in programs that also link
-// plugged_in.cpp.
+// Returns whether the process has a device. This is true in programs that also link plugged_in.cpp.
 bool plugged_in();
 
 // Returns the source lines in kernels/cuda/ ("softmax.cu:42") whose kernels have been launched.
@@ -28,18 +27,18 @@ std::set<std::string> started();
 // with a GPU each.
 void set_bus(int bus);
 
-// Returns how often a function of the runtime, the driver, or the stand-in for cuBLASLt or NCCL was
-// called. Only some functions count their calls: cudaGetDeviceProperties, cuMemCreate, cuMemMap,
-// ncclAllGather, ncclAllReduce, ncclReduceScatter, and cublasLtMatmul by compute type
-// ("cublasLtMatmul CUBLAS_COMPUTE_32F").
+// Returns the number of calls of a function of the runtime, the driver, or the stand-in for
+// cuBLASLt or NCCL. Only some functions count their calls: cudaGetDeviceProperties, cuMemCreate,
+// cuMemMap, ncclAllGather, ncclAllReduce and ncclReduceScatter. cublasLtMatmul counts them by
+// compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
 // Returns the total size in bytes of the buffers of all calls of a function: the results of
 // ncclAllGather, or the operands of ncclReduceScatter. Returns 0 for other functions.
 std::int64_t bytes_of(const std::string& function);
 
 // Sets the number of devices of the simulated runtime, to test streams and events of several
-// devices. All devices have the same memory. Axle keeps the number that it found at its first use,
-// which is AXLE_SIMULATOR_DEVICES (default: 1).
+// devices. All devices have the same memory. Axle keeps the number of devices of its first use,
+// AXLE_SIMULATOR_DEVICES (default: 1).
 void set_device_count(int count);
 
 // Sets the size of device memory; larger allocations fail as on a real device.

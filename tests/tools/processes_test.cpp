@@ -308,7 +308,7 @@ TEST_F(LaunchedTrainer, ResumesAKilledRunExactlyOnTwoProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
     ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;
-    // Kills the launcher during training, which also ends its children.
+    // Kills the launcher during training. Its children then end too.
     program_ = launcher[0];
     Arguments arguments(launcher.begin() + 1, launcher.end());
     arguments.push_back(trainer);

@@ -273,7 +273,8 @@ TEST_F(TrainGpt, TrainsOnATextThatIsLargerThanItsMemory) {
     }
     max_memory_ = std::uint64_t{100} << 20;
     for (const char* preset : {"tiny", "shakespeare-char-cpu"}) {
-        // The test ends training before the evaluation, which would read a tenth of the text.
+        // The test ends training before the evaluation, because the evaluation would read a tenth
+        // of the text.
         const pid_t child = start({"--preset", preset, "--data", folder_ / "large.txt", "--out",
                                    folder_ / preset, "--steps", "1000000", "--eval-every", "0",
                                    "--save-every", "0", "--threads", "1"});

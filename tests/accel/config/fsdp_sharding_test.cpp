@@ -156,7 +156,7 @@ TEST(FsdpUnits, AreTheModulesThatTheWrapPolicySelects) {
 
 // Covers 14.fsdp2.
 TEST(FsdpUnits, IncludeUntiedEmbeddingsLastNormsAndLinearHeadsInVersion2) {
-    nn::Gpt gpt = Gpt64{.layers = 1}.make();  // tied
+    nn::Gpt gpt = Gpt64{.layers = 1}.make();  // has a tied head
     EXPECT_THAT(units_of(kBlocks2, gpt), ElementsAre("transformer.h.0", "transformer.ln_f!"));
     nn::Llama llama = make_llama(false);
     EXPECT_THAT(units_of(kBlocks2, llama), ElementsAre("model.layers.0", "model.layers.1",

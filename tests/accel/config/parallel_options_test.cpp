@@ -61,7 +61,7 @@ TEST(DeepSpeedPlugin, SetsMixedPrecisionAndAccumulationStepsOfTheAccelerator) {
         EXPECT_EQ(accelerator.mixed_precision(), "bf16");
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
     }
-    EXPECT_NO_THROW(make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}));  // nothing to shard
+    EXPECT_NO_THROW(make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}));  // has nothing to shard
     expect_error<ValueError>({"DeepSpeedPlugin: "},
                              [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
 }

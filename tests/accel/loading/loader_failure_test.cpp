@@ -57,7 +57,7 @@ std::string train(const Group& group, data::DataLoader& loader,
     return "came to the end";
 }
 
-class FailingLoader : public testing::TestWithParam<int> {};  // the number of workers
+class FailingLoader : public testing::TestWithParam<int> {};  // parameter: the number of workers
 
 TEST_P(FailingLoader, EndsAllLoopsWhenOneProcessFails) {
     const auto ends = ends_of([&](const Group& group) {

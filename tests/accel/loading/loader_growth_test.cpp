@@ -49,8 +49,8 @@ Rows order_of(const Kind& kind, std::int64_t samples) {
                          : tests::range(0, samples);
 }
 
-// Returns the samples that a run reads, and adds them to `read`, which contains the samples that
-// all previous runs have read.
+// Returns the samples that a run reads, and adds them to `read`. At the call, `read` contains the
+// samples of all previous runs.
 Rows expected_rows(const Kind& kind, const Run& run, Rows& read) {
     Rows rows;
     for (const std::int64_t index : order_of(kind, run.samples)) {

@@ -243,7 +243,7 @@ TEST(PreparedLoader, RejectsSplittingBatchesOfAnIndivisibleSizeOnEveryRank) {
     });
 }
 
-// A user-defined batch sampler, whose last batch is shorter than the other batches.
+// A user-defined batch sampler. Its last batch is shorter than the other batches.
 class PairsAndOne : public data::BatchSampler {
   public:
     std::int64_t size() const override { return 3; }

@@ -31,7 +31,7 @@ AcceleratorOptions sharing(const Group& group, ParallelismConfig config) {
 // Four processes: two groups of two that share sequences.
 const ParallelismConfig kTwoByTwo{.dp_replicate_size = 2, .sp_size = 2};
 
-// A loader that an Accelerator prepares, and whose batches processes share.
+// A prepared loader whose batches several processes share.
 struct SharedLoader {
     SharedLoader(const AcceleratorOptions& options, std::int64_t samples,
                  data::LoaderOptions loader_options = {})

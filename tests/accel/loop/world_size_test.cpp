@@ -32,7 +32,7 @@ std::string trained(const dist::Environment& environment, int updates, int micro
     kernels::set_num_threads(threads);
     manual_seed(7);
     tests::SmallNet net;
-    net.eval();  // without dropout, whose random numbers differ between ranks
+    net.eval();  // disables dropout, whose random numbers differ between ranks
     Accelerator accelerator({.gradient_accumulation_steps = micro_batches / group->size(),
                              .cpu = true,
                              .scheduler_steps = accel::SchedulerSteps::per_update,

@@ -303,7 +303,7 @@ TEST(MegatronEngine, LogsItsStepsAndEvaluations) {
             only_all("batch-size", testing::ElementsAre(24.0f, 24.0f));
             only_all("world-size", testing::ElementsAre(2.0f, 2.0f));
             only_all("weight-decay", testing::ElementsAre(0.01f, 0.01f));
-            only_all("grad-norm", testing::Each(testing::Gt(0.02f)));  // before clipping
+            only_all("grad-norm", testing::Each(testing::Gt(0.02f)));  // the norm before clipping
             only_all("lm loss validation ppl",
                      testing::ElementsAre(static_cast<float>(std::exp(loss))));
         });

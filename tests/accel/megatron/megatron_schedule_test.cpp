@@ -62,8 +62,8 @@ Values train(nn::Gpt& model, const AcceleratorOptions& options, MegatronLMDummyS
     return values;
 }
 
-// Two replicas train together, so a run of 8 steps with a warmup of 4 has 4 updates, of which 2 are
-// the warmup.
+// Two replicas train together, so a run of 8 steps with a warmup of 4 steps has 4 updates. The
+// first 2 updates are the warmup.
 // Covers 16.is_train_batch_min, 5.MegatronLMOptimizerWrapper.
 TEST(MegatronSchedule, DividesTheStepsOfItsPlaceholderByTheReplicas) {
     auto models = clones_of(tests::pipeline_gpt(), 2);

@@ -44,7 +44,7 @@ TEST(MegatronEngine, KeepsTheModeOfEachModuleInAnEvaluation) {
     EXPECT_FALSE(model.transformer.h[0].is_training());
 }
 
-// A custom loss needs all logits, which are gathered.
+// A custom loss needs all logits, so the ranks gather them.
 TEST(MegatronEngine, ExchangesFewerBytesForTheDefaultLossThanForACustomLoss) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {

@@ -75,7 +75,7 @@ Record train(nn::Gpt& model, const Group& group, const MegatronLMPlugin& plugin,
     return record;
 }
 
-// Trains like train(), but on one process, whose loop accumulates four micro-batches per update.
+// Trains like train(), but on one process. The loop accumulates four micro-batches per update.
 Record train_whole(nn::Gpt& model, int fault, double max_norm) {
     AcceleratorOptions options = options_of(dist::ProcessGroup::alone(), {});
     options.megatron_lm_plugin.reset();

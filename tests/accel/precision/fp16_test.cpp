@@ -29,7 +29,7 @@ accel::AcceleratorOptions fp16(int accumulation = 1) {
         .grad_scaler_kwargs = accel::GradScalerKwargs{.init_scale = 1024, .growth_interval = 3}};
 }
 
-// A model with one parameter, whose gradient is set by the test.
+// A model with one parameter. The test sets its gradient.
 struct Weight : nn::Model<Weight> {
     Tensor value = tensor({1.0, 2}, {2}, {.requires_grad = true});
     Tensor forward(const Tensor& x) { return sum(value * x); }

@@ -316,7 +316,7 @@ TEST(Fp8, ResumesWithTheSameGradientsBetweenUpdatesOfTheScales) {
         explicit Training(const AcceleratorOptions& options) : accelerator(options) {
             accelerator.prepare(net);
         }
-        // Returns a gradient, which depends on the scales.
+        // Returns the gradient of a training step. It depends on the scales.
         Tensor step(int number) {
             net.zero_grad();
             accelerator.backward(sum(net(x * (1 + number * 1.7))));

@@ -170,7 +170,7 @@ TEST(PreparedModel, StaysPreparedWhenMoved) {
     EXPECT_EQ(net.hooks(), hooks);
 }
 
-// Returns two prepared loaders, which are moved after they were prepared.
+// Prepares two loaders, moves them and returns them.
 std::pair<data::DataLoader, data::DataLoader> prepared_loaders(Accelerator& accelerator) {
     data::DataLoader train(samples(24), {.batch_size = 2, .shuffle = true, .seed = 3});
     data::DataLoader test(samples(8), {.batch_size = 2});

@@ -169,7 +169,7 @@ TEST(Prepare, FillsAutoValuesOfTheDeepSpeedConfiguration) {
             EXPECT_EQ(
                 config.get_value("zero_optimization.stage3_param_persistence_threshold").number(),
                 300);
-            EXPECT_TRUE(config.is_auto("train_batch_size"));  // no loader yet
+            EXPECT_TRUE(config.is_auto("train_batch_size"));  // no loader is prepared yet
             data::DataLoader train = loader_of(32, 4), test = loader_of(32, 8);
             accelerator.prepare(train, test);
             const std::int64_t micro = splits ? 2 : 4;

@@ -60,7 +60,7 @@ TEST(ContextParallelTraining, WeightsGradientsByTokens) {
         tests::expect_gradients(model, expected, 1e-12);
         optimizer.zero_grad();
         const auto micro_batch = accelerator.accumulate(model);
-        accelerator.backward(model.loss(ids, labels));  // the mean of the means
+        accelerator.backward(model.loss(ids, labels));  // gives the mean of means
         double largest = 0;
         const std::vector<Tensor> unweighted = tests::gradients_of(model);
         for (std::size_t i = 0; i < expected.size(); ++i)

@@ -48,7 +48,7 @@ TEST(Zero3Init, HasAnEffectOnlyForShardedParametersOfSeveralProcesses) {
         });
     }
     on_ranks(2, [&](const Group& group) {
-        const Accelerator accelerator(on_group(group));  // FSDP
+        const Accelerator accelerator(on_group(group));  // enables FSDP
         EXPECT_FALSE(Zero3Init(accelerator).is_enabled());
     });
 }

@@ -25,8 +25,8 @@ using testing::HasSubstr;
 
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/dcp/" + name; }
 
-// The training run that tests/golden/record_dcp.py records, but with another learning rate, which
-// load_state must replace.
+// The training run that tests/golden/record_dcp.py records. It has another learning rate, because
+// load_state must restore the recorded rate.
 struct FsdpTraining {
     explicit FsdpTraining(const std::shared_ptr<dist::ProcessGroup>& group = {})
         : net{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); }, nn::Linear(4, 1)},

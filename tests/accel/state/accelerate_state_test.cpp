@@ -163,7 +163,7 @@ TEST(AccelerateCheckpoint, RestoresTheIterationAndTheMicroBatchCount) {
     training.accelerator.load_state(copy.path());
     EXPECT_EQ(training.accelerator.save_iteration(), 5);
     EXPECT_FALSE(training.accelerator.sync_gradients());
-    auto scope = training.accelerator.accumulate();  // the seventh micro-batch
+    auto scope = training.accelerator.accumulate();  // begins the seventh micro-batch
     EXPECT_FALSE(training.accelerator.sync_gradients());
     auto next = training.accelerator.accumulate();
     EXPECT_TRUE(training.accelerator.sync_gradients());

@@ -61,7 +61,7 @@ struct ReplicaRun {
           group(process_group) {
         accelerator.prepare(net, adam);
     }
-    // Returns the input of a step, which differs between ranks.
+    // Returns the input of a step. Each rank has a different input.
     Tensor input(int step) const {
         std::vector<double> values;
         for (int i = 0; i < 32; ++i)
@@ -104,8 +104,8 @@ dist::DataParallelOptions power_sgd(PowerSgdOptions options, bool batched = fals
     return {.bucket_cap_mb = kSmallBucket, .hook = dist::power_sgd_hook(options, batched)};
 }
 
-// Expects that a run which resumes after any number of steps ends with the same state as an
-// uninterrupted run.
+// Expects the same final state from an uninterrupted run and from runs that resume after each
+// number of steps.
 template <class Options>
 void expect_exact_resumption(int ranks, Options options, int window = 1) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);

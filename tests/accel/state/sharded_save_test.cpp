@@ -140,7 +140,7 @@ TEST(ShardedAccelerator, ThrowsTheErrorOfARegisteredObjectOnAllRanks) {
     });
 }
 
-// The object of a run whose state cannot be saved.
+// The object whose state cannot be saved.
 enum class Broken : std::uint8_t { none, optimizer, schedule, dataset };
 
 struct BrokenOptimizer : optim::AdamW {

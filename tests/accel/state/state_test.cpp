@@ -264,7 +264,7 @@ TEST(SaveState, ReplacesAnOlderCheckpointCompletely) {
     expect_same(snapshot(other), saved);
 }
 
-// A scope in which the size of files that this process writes is limited, to simulate a full disk.
+// Limits the size of files that this process writes during its lifetime, to simulate a full disk.
 class SmallDisk {
   public:
     explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -7,7 +7,7 @@
 
 namespace axle::tests {
 
-// A scope in which the size of files that this process writes is limited.
+// Limits the size of files that this process writes during its lifetime.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -139,7 +139,7 @@ TEST_P(FileTracker, KeepsTheStepOfTheCheckpointIfItIsLoggedAfterTheSave) {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");
         log(accelerator, {1, 2}, 0);
-        accelerator.save_state(checkpoint());  // before step 3 is logged
+        accelerator.save_state(checkpoint());  // saves before step 3 is logged
         log(accelerator, {3, 4}, 0);
     }
     Accelerator accelerator(options());

@@ -105,7 +105,7 @@ TEST(RegisterTrackerClass, MakesATrackerAvailableByName) {
     expect_error<UsageError>({"register_tracker_class: "}, [] {
         accel::register_tracker_class({"all", false, {}});
     });
-    // Replaces the registered class, which refers to local variables, by a class that does not.
+    // The registered class refers to local variables. Replaces it by a class that does not.
     accel::register_tracker_class({"printer", false, [](const TrackerRun&) {
                                        return std::make_shared<Recorder>("printer");
                                    }});

@@ -4,8 +4,8 @@ namespace axle::tests {
 
 namespace {
 
-// Returns the tensor of a function such as full(), which infers the dtype, with the dtype of x
-// unless one is given.
+// Returns the options of a new tensor for functions such as full_like(). Without the argument
+// "dtype", the dtype is the dtype of x.
 TensorOptions options_like(Call& c) { return c.options(c.x(0).dtype()); }
 
 void name_constants(NamedOps& ops) {

@@ -107,7 +107,7 @@ const char* first_number(const Call& c) {
     return nullptr;
 }
 
-// Adds a function of two tensors, one of which can be a number.
+// Adds a function of two operands. One of them can be a number.
 void name_binary(NamedOps& ops, const char* name, Binary f) {
     ops[name] = [f](Call& c) {
         if (const char* first = first_number(c)) return f(c.operand(1, first), c.x(0));

@@ -15,7 +15,7 @@ linalg::RankOptions rank_options(Call& c) {
     return {c.maybe_number("atol"), rtol, c.flag("hermitian", false)};
 }
 
-// Returns the matrix norm whose order is a number (infinities are texts) or the name fro or nuc.
+// Returns a matrix norm. Its order is a number (infinities are texts), or the name fro or nuc.
 Tensor named_matrix_norm(Call& c, const Dims& dims) {
     const bool keepdim = c.flag("keepdim", false);
     const std::string name = c.has("ord") && c.is_text("ord") ? c.text("ord", "") : "";

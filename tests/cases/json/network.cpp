@@ -30,8 +30,8 @@ struct MergedLast {
     Tensor merged(const Tensor& w) const { return w.defined() ? reshape(w, Shape(size)) : w; }
 };
 
-// Convolutions can have the padding "same", which keeps the size of the image. If the number of
-// zeros is odd, the end of a dimension gets one more.
+// The padding "same" of a convolution keeps the size of the image. If the number of zeros is odd,
+// the end of a dimension gets one more.
 Tensor conv2d_same(Call& c) {
     const Size2 dilation = c.size2("dilation", 1);
     if (c.size2("stride", 1) != Size2(1))
@@ -62,7 +62,7 @@ void name_convolutions(NamedOps& ops) {
                                  .dilation = c.size2("dilation", 1)});
     };
     ops["scaled_dot_product_attention"] = [](Call& c) {
-        // Groups of query heads are always allowed.
+        // The op always accepts grouped query heads, so enable_gqa has no effect.
         c.ignore({"enable_gqa"});
         c.support_only("dropout_p", 0);
         const AttentionOptions options = {.mask = c.optional_x(3),

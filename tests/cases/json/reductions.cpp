@@ -7,7 +7,7 @@ namespace axle::tests {
 
 namespace {
 
-// Returns y, a reduction of all elements of x, with the dimensions of size 1 that keepdim adds.
+// Returns y, the reduction of all elements of x. If keepdim is true, adds the dimensions of size 1.
 Tensor of_all(const Tensor& y, const Tensor& x, bool keepdim) {
     Shape shape;
     for (int d = 0; keepdim && d < x.dim(); ++d) shape.push_back(1);

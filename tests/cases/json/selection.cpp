@@ -45,9 +45,9 @@ TensorIndex as_index(const json& value) {
                  parts.size() > 2 ? slice_bound(parts[2]) : std::nullopt);
 }
 
-// Returns the indices of x[...]. They are the tensors of the second input, in which null selects
-// all elements. If the argument "index" is given, it lists the indices, and each text "tensor" in
-// it is replaced by the next of these tensors.
+// Returns the indices of x[...]. By default, they are the tensors of the second input, in which
+// null selects all elements. The argument "index" lists the indices instead. Each text "tensor" in
+// it is replaced by the next tensor of the second input.
 std::vector<TensorIndex> indices_of(Call& c) {
     std::vector<Tensor> given = c.size() > 1 ? c.list(1) : std::vector<Tensor>();
     std::vector<TensorIndex> indices;

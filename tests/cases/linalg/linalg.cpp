@@ -256,7 +256,7 @@ void linalg_functions(Cases& cases) {
     matrix_case(cases, "vander", "torch.linalg.vander(x[0])",
                 {{small({3})}, {small({2, 4})}, {small({7, 7})}, {small({0, 3})}},
                 [](In x) { return linalg::vander(x[0]); })
-        .twice = false;  // because of cumprod
+        .twice = false;  // cumprod has no second derivative
     matrix_case(cases, "vander/n", "torch.linalg.vander(x[0], N=4)",
                 {{small({3})}, {small({5, 2})}}, [](In x) { return linalg::vander(x[0], 4); })
         .twice = false;
@@ -333,8 +333,8 @@ void add_linalg_cases(Cases& cases) {
     linalg_functions(cases);
     linalg_norms(cases);
     add_bad_linalg_calls(cases);
-    // Operands in other layouts include matrices with equal rows, at which these gradients are not
-    // defined, so that CPU and GPU round them differently.
+    // In other layouts, some operands have equal rows. These gradients are not defined for such
+    // matrices, so CPU and GPU round them differently.
     for (OpCase& c : cases)
         if (std::set<std::string>{"qr", "svd", "eigh", "cond"}.contains(c.op())) c.strided = false;
 }

@@ -1,4 +1,4 @@
-// Functions that add the cases of the pools whose own source is not pools.cpp.
+// Declares functions that add the cases of pools outside of pools.cpp.
 #pragma once
 
 #include "tests/cases/cases.h"

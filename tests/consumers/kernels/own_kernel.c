@@ -1,4 +1,4 @@
-// A library for `axle bench --library` in C, which shows that the header is valid C.
+// A library for `axle bench --library`. It is written in C to check that the header is valid C.
 #include <axle/kernels/kernel_library.h>
 
 static int32_t add(const AxleKernelCall* call) {

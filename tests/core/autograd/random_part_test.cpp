@@ -1,5 +1,4 @@
-// Tests dropout of parts of a tensor, which must drop the elements that dropout of the whole tensor
-// drops.
+// Tests that dropout of a part of a tensor drops the same elements as dropout of the whole tensor.
 #include "core/autograd/random_part.h"
 
 #include "core/ops.h"
@@ -72,7 +71,7 @@ TEST(RandomPart, IsRestoredAtScopeEndAndMustDivideHeadsInAttention) {
     EXPECT_EQ(RandomPartGuard::current().parts, 1);
     {
         const RandomPartGuard outer({1, 0, 2});
-        const RandomPartGuard whole(RandomPart{});  // no effect
+        const RandomPartGuard whole(RandomPart{});  // has no effect
         EXPECT_EQ(RandomPartGuard::current().parts, 2);
         const Tensor q = ones({1, 1, 2, 2});
         const RandomPartGuard other({2, 0, 3});

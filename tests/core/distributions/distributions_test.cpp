@@ -204,8 +204,8 @@ void expect_moments(const Distribution& distribution, const Tensor& samples) {
     }
 }
 
-// Compares the share of samples up to a point, whose standard error is sqrt(F (1 - F) / n), with
-// the distribution function F.
+// Compares the share of samples up to a point with the distribution function F. The standard error
+// of the share is sqrt(F (1 - F) / n).
 void expect_samples(const std::string& name, const Distribution& distribution) {
     SCOPED_TRACE(name);
     manual_seed(7);

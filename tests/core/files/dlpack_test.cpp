@@ -201,7 +201,7 @@ TEST(DLPack, CopiesReadOnlyMemory) {
 
 TEST(DLPack, IgnoresIsCopiedFlag) {
     Foreign foreign;
-    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1} << 40;  // bit 40 is no flag
+    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1} << 40;  // bit 40 is not a flag
     EXPECT_EQ(from_dlpack(foreign.handle()).raw_data(), foreign.floats());
 }
 

@@ -53,7 +53,7 @@ TEST(SaveSafetensors, ReadsDataOfMetaTensorsInTheOrderOfTheFile) {
             return name == "x" ? x : y;
         });
     });
-    EXPECT_THAT(read, testing::ElementsAre("y", "x"));  // in the order of the file
+    EXPECT_THAT(read, testing::ElementsAre("y", "x"));  // tensors are read in the order of the file
     const auto loaded = load_safetensors(path).tensors;
     expect_same_bits(loaded.at("x"), x);
     expect_same_bits(loaded.at("y"), y);

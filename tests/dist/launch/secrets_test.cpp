@@ -321,7 +321,7 @@ TEST_F(JobSecrets, AreReachableOnlyThroughLoopbackAddresses) {
     std::vector<std::string> addresses;
     for (const pid_t pid : {launcher_, pid_of(0), pid_of(1)})
         for (const std::string& address : listening_addresses(pid)) addresses.push_back(address);
-    EXPECT_FALSE(addresses.empty());  // at least the socket of the rendezvous
+    EXPECT_FALSE(addresses.empty());  // the rendezvous has a socket
     for (const std::string& address : addresses) EXPECT_TRUE(is_loopback(address)) << address;
     EXPECT_EQ(finish(), 0);
 }

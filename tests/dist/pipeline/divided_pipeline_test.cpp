@@ -154,8 +154,8 @@ TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
     }
 }
 
-// A custom loss needs the logits, which are gathered. label_loss() needs two numbers of each rank
-// for each token.
+// A custom loss needs all logits, so the ranks gather them. label_loss() needs two numbers of each
+// rank for each token.
 TEST(DividedPipeline, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {

@@ -1,4 +1,4 @@
-// Tests errors of pipelines, which all ranks throw, and states of pipelines.
+// Tests that all ranks throw the errors of a pipeline, and states of pipelines.
 #include <string>
 
 #include "core/autograd/autograd.h"

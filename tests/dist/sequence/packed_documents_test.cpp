@@ -29,7 +29,7 @@ Tensor packed_positions() {
     return tensor(positions).reshape({kSequences, kSequenceLength});
 }
 
-// Computes a loss from ids, labels and position_ids, all of which can be parts.
+// Computes a loss from ids, labels and position_ids. The tensors can be parts of sequences.
 template <class Model>
 using LossOf = std::function<Tensor(Model& model, const Tensor& ids, const Tensor& labels,
                                     const Tensor& positions)>;
@@ -96,7 +96,7 @@ TEST(PackedDocuments, AreSeparatedInSequencesThatRanksShare) {
         }
 }
 
-// Every second position is used.
+// Returns every second position, starting at 0.
 Tensor spread_positions() { return (2 * arange(kSequenceLength)).reshape({1, -1}); }
 
 TEST(PositionIds, RotateQueriesAndKeysOfSequencesThatRanksShare) {
@@ -135,7 +135,7 @@ TEST(PackedDocuments, AreRejectedByRingAttentionOnAllRanks) {
     });
 }
 
-// The position that is not in the table is in the part of one rank.
+// Only one rank has the position that is not in the table.
 TEST(PositionIds, AreCheckedOnAllRanksThatShareSequences) {
     auto models = clones_of(tests::model_of<nn::Gpt>(f64), 2);
     const Tensor ids = tests::sequences_of(0).first;

@@ -179,8 +179,8 @@ SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
     });
 }
 
-// Trains on several numbers of ranks, which share sequences as make_parts(group) specifies, and
-// expects the losses and parameters of one process.
+// Trains on several numbers of ranks, and expects the losses and parameters of one process.
+// make_parts(group) specifies how the ranks share sequences.
 template <class Model>
 void expect_same_training(DType dtype, double tolerance,
                           const std::function<SequenceParts(const Group&)>& make_parts) {

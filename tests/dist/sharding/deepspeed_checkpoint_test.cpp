@@ -75,7 +75,7 @@ std::string shape_of(char rows, char columns) {
 }  // namespace
 
 // The expected weights are recorded from DeepSpeed's zero_to_fp32. It omits the frozen weights of
-// stage 1, which the states of the model contain.
+// stage 1, but the states of the model contain them.
 // Covers 10.merge_fsdp_weights.
 TEST(DeepSpeedCheckpoint, HasTheWeightsOfZeroToFp32) {
     for (const char* name : {"stage0", "stage1", "stage2", "stage3", "stage3_bf16"}) {

@@ -59,7 +59,7 @@ Tensor loss_of(Model& model, std::int64_t step, const dist::ProcessGroup& group)
     return model.loss(part(ids, group).to(device), part(labels, group).to(device));
 }
 
-// Returns the loss of one sequence of two ids, which needs little memory.
+// Returns the loss of one sequence of two ids. Its computation needs little memory.
 inline Tensor tiny_loss(nn::Gpt& model, Device device) {
     const Tensor ids = tensor(std::vector<std::int64_t>{3, 5}).reshape({1, 2}).to(device);
     return model.loss(ids, ids);

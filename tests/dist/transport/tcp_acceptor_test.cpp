@@ -115,7 +115,7 @@ bool is_closed_by_peer(const Socket& socket) {
     return false;
 }
 
-// Connects as a rank through a proxy, which may change the messages of the client. Returns the
+// Connects as a rank through a proxy. The proxy may change the messages of the client. Returns the
 // changed messages.
 std::string record_handshake(const Rank0& server, int rank,
                              const std::function<void(std::string&)>& change = {}) {
@@ -190,7 +190,7 @@ TEST(TcpHandshake, RejectsAReplayedProof) {
     ASSERT_EQ(recorded.size(), 2 * kMessage);
     const Socket replaying = second.connect_as_stranger();
     write(replaying, recorded);
-    EXPECT_EQ(read(replaying, 2 * kMessage).size(), kMessage);  // only the server's nonce
+    EXPECT_EQ(read(replaying, 2 * kMessage).size(), kMessage);  // receives only the nonce
     EXPECT_EQ(second.count(), 0u);
     const Socket one = second.connect(1);
     EXPECT_TRUE(second.has(1));
@@ -262,7 +262,7 @@ TEST(TcpAcceptor, ConnectsRanksWhileUnauthenticatedClientsHoldAllConnections) {
             try {
                 ranks.push_back(server.connect(rank));
                 return true;
-            } catch (const CommError&) {  // replaced by a stranger
+            } catch (const CommError&) {  // a stranger has replaced this connection
                 return false;
             }
         };
@@ -315,7 +315,7 @@ TEST(TcpAcceptor, WaitsWithoutSpinningWhileTheProcessHasTooManyOpenFiles) {
             opened.push_back(file);
         if (::write(ports[1], &port, sizeof port) != sizeof port) return 2;
         const double before = processor_seconds();
-        std::this_thread::sleep_for(milliseconds(500));  // processor time is measured meanwhile
+        std::this_thread::sleep_for(milliseconds(500));  // measures the processor time
         if (processor_seconds() - before > 0.2) return 3;
         if (server.count() != 0) return 4;
         for (const int file : opened) ::close(file);

@@ -17,8 +17,7 @@ namespace {
 
 using tests::expect_close;
 
-// A policy for the positions {4, 5, 0, 1} of sequences of 8 tokens, which counts the calls of
-// attend().
+// A policy for the positions {4, 5, 0, 1} of sequences of 8 tokens. Counts the calls of attend().
 struct HalfPolicy : nn::SequencePolicy {
     Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionOptions& options) override {

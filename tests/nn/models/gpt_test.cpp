@@ -18,7 +18,7 @@ using Ids = std::vector<std::int64_t>;
 const nn::GptConfig kSmall = {
     .vocab_size = 13, .block_size = 8, .n_layer = 3, .n_head = 2, .n_embd = 8};
 
-// Returns a GPT whose weights are so large that the probabilities of tokens differ clearly.
+// Returns a GPT with large weights, so that the probabilities of tokens differ clearly.
 nn::Gpt small_gpt(nn::GptConfig config = kSmall) {
     manual_seed(5);
     nn::Gpt model(config);

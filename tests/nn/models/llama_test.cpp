@@ -170,7 +170,7 @@ TEST(Llama, MatchesRepeatedKeysAndValuesWithGroupedQueries) {
     nn::StateDict state;
     for (const auto& [name, tensor] : grouped.state_dict()) {
         const bool is_grouped = name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight");
-        const Tensor t = tensor.detach();  // [2 heads * 2, 8] if it is grouped
+        const Tensor t = tensor.detach();  // shape [2 heads * 2, 8] if it is grouped
         const Tensor a = t.narrow(0, 0, is_grouped ? 2 : 1);
         state.emplace_back(name,
                            is_grouped ? cat({a, a, t.narrow(0, 2, 2), t.narrow(0, 2, 2)}) : t);

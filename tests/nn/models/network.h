@@ -1,4 +1,4 @@
-// Comparisons of models with tests/golden/networks/, which tests/golden/record_networks.py wrote.
+// Compares models with tests/golden/networks/. tests/golden/record_networks.py wrote these files.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ inline Tensor images(std::int64_t size, std::int64_t batch, DType dtype) {
     return (uniform_of({4, 3, size, size}, str("images", batch)) * 4).to(dtype);
 }
 
-// Sets a parameter to the numbers with which the recorded models begin.
+// Sets a parameter to the initial values of the recorded models.
 inline void fill(Tensor parameter, std::string_view name) {
     const NoGrad no_grad;
     const Tensor u = uniform_of(parameter.shape(), name);

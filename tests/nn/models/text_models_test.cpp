@@ -50,7 +50,7 @@ TEST_P(ScaledPositions, GiveTheSameLogitsForExplicitPositions) {
     tests::expect_same_bits(model(ids).detach(), model(ids, Tensor(), positions).detach());
     // Two consecutive documents give the logits of separate documents, because relative positions
     // do not change.
-    if (std::string(GetParam()) == "dynamic_rope") return;  // depends on the largest position
+    if (std::string(GetParam()) == "dynamic_rope") return;  // logits depend on the largest position
     const Tensor twice = cat({ids, ids}, 1), again = cat({positions, positions}, 1);
     const Tensor packed = model(twice, Tensor(), again).detach();
     expect_close(packed.slice(1, 12), model(ids).detach(), 1e-5);

@@ -91,7 +91,7 @@ TEST(ViT, CreatesAClassifierThatTheFilesDoNotContain) {
     });
     Safetensors file = load_safetensors(folder / "model.safetensors");
     file.tensors.erase("classifier.weight"), file.tensors.erase("classifier.bias");
-    file.tensors["vit.pooler.dense.weight"] = zeros({2});  // not used
+    file.tensors["vit.pooler.dense.weight"] = zeros({2});  // is not used
     save_safetensors(folder / "model.safetensors", file.tensors, file.metadata);
     const auto loaded = nn::ViTForImageClassification::from_pretrained(folder.path(), 3);
     EXPECT_EQ(loaded.classifier.weight.shape(), Shape({3, 16}));

@@ -43,7 +43,7 @@ struct Special {
     const char* section;
     const char* name;
     Make make;
-    double tolerance = 1e-4;  // in f32
+    double tolerance = 1e-4;  // tolerance of f32
 };
 
 template <class O, class... Options>
@@ -56,7 +56,8 @@ std::vector<Special> specials() {
     using LookaheadSGD = Lookahead<optim::SGD>;
     using LookaheadRMSprop = Lookahead<optim::RMSprop>;
     return {
-        // d grows from 1e-6 to 1 in some steps, which multiplies differences of f32.
+        // Prodigy's estimate d grows from 1e-6 to 1 within a few steps, which enlarges rounding
+        // errors of f32.
         {"prodigy", "prodigy", making<Prodigy>(), 1e-2},
         {"prodigy", "prodigy_large_d0",
          making<Prodigy>(optim::ProdigyOptions{.use_bias_correction = true, .d0 = 1e-2})},

@@ -236,7 +236,7 @@ TEST(TorchOptimizers, KeepF32StateOfHalfPrecisionParameters) {
 
 TEST(RuleOptimizer, AllocatesNoTensorMemoryAfterTheFirstStep) {
     for (const auto& [name, make] : recorded_optimizers()) {
-        if (uses_tensor_ops(name)) continue;  // not a RuleOptimizer
+        if (uses_tensor_ops(name)) continue;  // is not a RuleOptimizer
         const Params params = parameters();
         const auto optimizer = make(params);
         set_gradients(params, 1);
