@@ -157,7 +157,8 @@ TEST_F(GpuMemory, IsMappedWithFewDriverCalls) {
 }
 
 // An event can be recorded only on streams of the device on which it was created. With an event of
-// another device, the allocator would return the block to the driver, which waits for the stream.
+// another device, the allocator would return the block to the driver. The driver would wait for the
+// stream.
 TEST_F(GpuMemory, KeepsPinnedBlocksUntilStreamsOfOtherDevicesFinish) {
     kernels::simulator::set_device_count(2);
     cudaStream_t stream = nullptr;

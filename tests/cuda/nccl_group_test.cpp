@@ -1,4 +1,4 @@
-// Tests process groups on GPUs, which communicate with NCCL if every process has its own GPU, else
+// Tests process groups on GPUs. They communicate with NCCL if every process has its own GPU, else
 // through the host.
 #include "core/cuda/graph.h"
 #include "tests/cuda/nccl_ranks.h"

@@ -1,5 +1,5 @@
-// Runs NCCL's engine on several ranks, which are threads of the test. The simulated GPU can be
-// shared by ranks; otherwise each rank has a GPU.
+// Runs the NCCL engine on several ranks, which are threads of the test. Ranks can share the
+// simulated GPU; on real GPUs, each rank has its own.
 #pragma once
 
 #include <barrier>
@@ -38,7 +38,7 @@ struct NcclRank {
     Device gpu;
     std::barrier<>& all;
 
-    // Returns the values of `rank`, which differ between ranks. Every rank can compute them.
+    // Returns the values of `rank`. They differ between ranks, and every rank can compute them.
     static Tensor values(int rank, const Shape& shape, DType dtype = f32) {
         const Tensor quarters = to(arange(0, numel(shape), 1, {.dtype = f32}) * 0.25, i64);
         return to(quarters.view(shape) + rank, dtype);

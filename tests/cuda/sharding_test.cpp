@@ -1,4 +1,5 @@
-// Tests sharded training with parameters on GPUs, which communicate with NCCL or through the host.
+// Tests sharded training with parameters on GPUs. The ranks communicate with NCCL or through the
+// host.
 #include <string>
 
 #include "core/autograd/local_part.h"
@@ -115,7 +116,7 @@ TEST_P(ShardingOnGpu, OffloadsPartsToTheCpu) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// The group that keeps the copy is each rank alone, or all ranks.
+// A copy is kept by each rank alone, or by all ranks together.
 TEST_P(ShardingOnGpu, GathersForBackwardFromASecondaryCopy) {
     const Gpt64 gpt{.layers = 2};
     nn::Gpt whole = gpt.make();

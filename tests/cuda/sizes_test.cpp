@@ -1,5 +1,5 @@
-// Tests GPU kernels with sizes (OpCase::gpu_rows) that select code paths which the small rows of
-// the op cases do not select. Also tests integer operands and optimizers.
+// Tests GPU kernels with sizes (OpCase::gpu_rows) that select other code paths than the small rows
+// of the op cases. Also tests integer operands and optimizers.
 #include <limits>
 
 #include "core/ops.h"

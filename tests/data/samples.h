@@ -88,7 +88,7 @@ class Numbers : public data::IterableDataset {
     mutable std::atomic<std::int64_t> read_ = 0;
 };
 
-// A sampler of the given batches, which may have different sizes.
+// A sampler of the given batches. They may have different sizes.
 class GivenBatches : public data::BatchSampler {
   public:
     explicit GivenBatches(Batches batches, bool drop_last = false)

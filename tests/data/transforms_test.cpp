@@ -32,7 +32,7 @@ Tensor apply(const Transform& transform, const Tensor& images, std::uint64_t see
     return transform(images, random);
 }
 
-// Returns n u8 images of shape [c, h, w], whose pixels have as many different values as possible.
+// Returns n u8 images of shape [c, h, w] with as many different pixel values as possible.
 Tensor pixels(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
     return arange(n * c * h * w).reshape({n, c, h, w}).to(u8);
 }

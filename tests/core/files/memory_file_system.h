@@ -239,7 +239,7 @@ class MemoryFileSystem final : public FileSystem {
         const auto found = folder.entries.find(name);
         return found == folder.entries.end() ? nullptr : found->second;
     }
-    // Returns the folder of a path and the last part of the path, which is empty for the folder
+    // Returns the folder of a path and the last part of the path. The part is empty for the folder
     // itself. The folder is null if it does not exist.
     std::pair<std::shared_ptr<Node>, std::string> resolve(int folder,
                                                           const std::string& path) const {

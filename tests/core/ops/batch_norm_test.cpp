@@ -88,7 +88,7 @@ TEST(BatchNorm, ComputesVarianceOfLargeValuesAccurately) {
         const auto [mean, variance] = statistics(x);
         expect_close(running_var, variance, 1e-6);
         expect_close(running_mean, mean, 1e-7);
-        // An f32 mean near 10000 has an error of 1e-7 * 10000, which is 1e-3 standard deviations.
+        // An f32 mean near 10000 has an error of 1e-7 * 10000 = 1e-3 standard deviations.
         expect_close(y, batch_norm(x.to(f64), {}, {}, {}, {}, true), 1e-3);
     }
 }

@@ -130,7 +130,7 @@ TEST(Scalar, AcceptsArithmeticTypesThatFitInt64) {
     EXPECT_THROW(x * UINT64_MAX, ValueError);
 }
 
-// An odd integer above 2^53, which a double cannot represent.
+// An odd integer above 2^53. A double cannot represent it.
 constexpr std::int64_t kExact = 9007199254740993;
 
 TEST(Scalar, StoresIntegersExactly) {

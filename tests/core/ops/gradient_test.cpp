@@ -89,8 +89,8 @@ TEST_P(SmoothOp, HasGradientThatMatchesFiniteDifferences) {
     }
 }
 
-// The operands with gradients (leaves), the outputs (roots) and their cotangents (weights), and the
-// gradients, which can be differentiated again.
+// The operands with gradients (leaves), the outputs (roots), their cotangents (weights), and the
+// gradients with a history for a second derivative.
 struct DoubleBackward {
     std::vector<Tensor> leaves, roots, weights, grads;
 };

@@ -1,5 +1,5 @@
-// Tests pooling, resizing, padding and flipping with values computed by hand, unusual windows,
-// strides and errors, which the op cases do not test.
+// Tests pooling, resizing, padding and flipping with inputs that the op cases do not have: values
+// computed by hand, unusual windows, strides and errors.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Helpers for tests of the profiler, which find and construct events and rows.
+// Helpers for tests of the profiler. They find and construct events and rows.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace {
 
 using tests::Batches, tests::expect_error, tests::Ids, tests::Numbers, tests::pass, tests::sample;
 
-// An iterable dataset with a generator, on which its samples do not depend.
+// An iterable dataset with a generator. Its samples do not depend on the generator.
 class Shuffled : public Numbers {
   public:
     explicit Shuffled(std::shared_ptr<Generator> generator)

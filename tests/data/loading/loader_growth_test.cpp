@@ -203,7 +203,7 @@ TEST(GrownDataset, KeepsItsResumedOrderWhenTheLoaderIsMovedButNotWhenBatchesAreS
     EXPECT_EQ(pass(moved).front(), Ids(order.begin() + kStep, order.begin() + 2 * kStep));
 }
 
-// The rows that fill the last step are the first rows of the pass, which an earlier run has read.
+// The first rows of the pass fill the last step, although an earlier run has read them.
 TEST(GrownDataset, FillsTheLastStepWithTheFirstSamplesOfThePass) {
     const LogCapture log;
     Tree state;

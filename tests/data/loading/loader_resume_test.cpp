@@ -1,5 +1,5 @@
-// Tests saved positions, which are exact at every batch and for any number of processes. Each
-// process is simulated by a loader on which shard() was called.
+// Tests that saved positions are exact at every batch and for any number of processes. Each process
+// is simulated by a loader on which shard() was called.
 #include <limits>
 
 #include <gmock/gmock.h>

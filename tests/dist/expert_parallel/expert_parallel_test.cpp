@@ -215,7 +215,7 @@ TEST(ExpertParallel, RejectsModelsThatCannotBeDividedAndLaterSharding) {
 
 TEST(ExchangeRows, SendsUnevenNumbersOfRowsAndReturnsTheirGradients) {
     on_ranks(3, [](const Group& group) {
-        // Rank r sends s rows to rank s, which contain 10 r + s.
+        // Rank r sends s rows to rank s. The rows contain 10 r + s.
         const int r = group->rank();
         std::vector<double> values;
         std::vector<std::int64_t> sends;

@@ -68,7 +68,7 @@ void expect_no_errors(const std::vector<std::string>& errors) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Returns deterministic data of a rank, which every rank can compute.
+// Returns deterministic data of a rank. Every rank can compute it.
 template <class T>
 std::vector<T> numbers(int rank, std::int64_t count) {
     auto state = static_cast<std::uint32_t>(rank * 7919 + count);

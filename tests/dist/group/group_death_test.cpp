@@ -34,8 +34,8 @@ struct Child {
     std::string text = {};  // the text of the CommError that ended the child
 };
 
-// Child processes that run body(). A child exits with 0, or with 3 after a CommError, whose text it
-// reports. Children are killed after a minute.
+// Child processes that run body(). A child exits with 0, or reports the text of a CommError and
+// exits with 3. Children are killed after a minute.
 class Children {
   public:
     Children(int size, const std::function<void(const Group&)>& body) {

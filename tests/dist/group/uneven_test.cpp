@@ -23,7 +23,7 @@ using Lengths = std::vector<int>;
 
 using tests::at;
 
-// Returns the input [1, 5] of a rank in step i, which differs between ranks and steps.
+// Returns the input [1, 5] of a rank in step i. Inputs differ between ranks and steps.
 Tensor batch(int rank, int i) {
     return tensor({0.1 * rank + 1, 0.3 * i - 1, 0.2, rank * i - 0.5, 0.7}, {1, 5}, {f64});
 }

@@ -53,7 +53,7 @@ std::function<void()> victim(const ControlJob& job, int rank) {
     };
 }
 
-// Starts rank `rank` as a child process and calls `interrupt`, which kills or stops it. Returns the
+// Starts rank `rank` as a child process and calls `interrupt` to kill or stop it. Returns the
 // failure text that rank `other` receives.
 std::string failure_text_on(const ControlJob& job, int rank, int other,
                             const std::function<void(Child&)>& interrupt) {
@@ -96,7 +96,7 @@ dist::Socket join_without_waiting(const ControlJob& job, int rank) {
     // Rank 0 may start later.
     if (!comes_true(connected)) throw CommError("rank 0 does not listen");
     dist::FrameReader in;
-    // Returns the next message, which is valid until the next call.
+    // Returns the next message. It is valid until the next call.
     const auto receive = [&] {
         std::array<char, 4096> bytes{};
         for (;;) {
@@ -144,7 +144,7 @@ TEST(RankDeath, CallsFailureCallbacks) {
                 HasSubstr("rank 1 (pid "));
 }
 
-// throw_failure() waits for the failure, which arrives later.
+// The failure arrives later, and throw_failure() waits for it.
 TEST(RankDeath, IsReportedInsteadOfAnEarlierErrorOfAnotherRank) {
     const ControlJob job(2);
     Child child(victim(job, 1));

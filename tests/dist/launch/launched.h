@@ -33,7 +33,7 @@ inline pid_t wait_for_pid(const std::string& path) {
 }
 
 // Closes the descriptors that exec() closes. Otherwise descriptors of a child can have two digits,
-// which /bin/sh does not accept in redirections.
+// and /bin/sh does not accept these in redirections.
 inline void close_private_descriptors() {
     for (int fd = STDERR_FILENO + 1; fd < 4096; ++fd) {
         const int flags = fcntl(fd, F_GETFD);

@@ -50,8 +50,8 @@ class Launchers : public testing::Test {
         };
         return options;
     }
-    // Starts the launcher of a machine. The launcher starts each process with `script`, which is a
-    // shell script or the path of a program.
+    // Starts the launcher of a machine. The launcher starts each process with `script`, a shell
+    // script or the path of a program.
     void start(
         int index, const std::string& script,
         const std::function<void(MachinesOptions&)>& change = [](auto&) {}) {
@@ -220,8 +220,8 @@ TEST_F(Launchers, AllExitWithTheExitCodeOfAFailedProcess) {
     for (const int index : {0, 1, 2}) EXPECT_EQ(end(index), 5) << err(index);
 }
 
-// Machine 1 has only one process, which is frozen, so no other process on this machine can report a
-// failure.
+// Machine 1 has only one process, and this process is frozen. Therefore no process on this machine
+// can report a failure.
 TEST_F(Launchers, EndAFrozenProcessWhenTheJobHasFailedElsewhere) {
     num_machines_ = min_nodes_ = 2, max_restarts_ = 0;
     start(0, started() +

@@ -1,5 +1,5 @@
-// Tests errors of the MPI engine with a stand-in library, whose operations either fail or never
-// end. The tests of the host engine run with real libraries (mpirun_test.cpp).
+// Tests errors of the MPI engine with a stand-in library. Its operations either fail or never end.
+// The tests of the host engine run with real libraries (mpirun_test.cpp).
 #include "dist/mpi/mpi_engine.h"
 
 #include <chrono>

@@ -14,8 +14,9 @@
 
 namespace axle::tests {
 
-// Opens an engine of the first `size` processes of mpirun, which all call this function. A transfer
-// has at most round_bytes bytes for each rank; 0 selects the limit of process groups.
+// Opens an engine of the first `size` processes of mpirun. All of these processes must call this
+// function. A transfer has at most round_bytes bytes for each rank; 0 selects the limit of process
+// groups.
 inline std::unique_ptr<dist::HostEngine> open_mpi_engine(int rank, int size,
                                                          std::chrono::milliseconds timeout,
                                                          std::int64_t round_bytes = 0) {

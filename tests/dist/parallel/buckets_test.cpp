@@ -74,7 +74,8 @@ struct Crossed : nn::Model<Crossed> {
     nn::Linear second, first;
 };
 
-// From the second backward on, buckets have the order in which gradients became final on rank 0.
+// In the second backward pass and later, buckets have the order in which gradients became final on
+// rank 0.
 TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
     for (const bool is_static : {false, true}) {
         std::vector<Crossed> models(2);

@@ -169,7 +169,8 @@ TEST(PowerSgd, DoesNotCompressTensorsAtExactlyTheMinimumCompressionRate) {
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {
         Weights model(4, 4);
-        // Compression reduces 16 numbers to 8, which is not less than half, so it is not used.
+        // Compression would reduce 16 numbers to 8. It is not used, because 8 is not less than half
+        // of 16.
         DataParallel replicas(model, group,
                               {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 0})});
         model.step(of_rank(matrices, group), of_rank(vectors, group));
@@ -208,8 +209,8 @@ TEST(PowerSgd, ReproducesZeroAndRankDeficientGradientsUpToRounding) {
     DataParallel replicas(
         model, dist::ProcessGroup::alone(),
         {.hook = dist::power_sgd_hook({.matrix_approximation_rank = 2, .start_powerSGD_iter = 0})});
-    // The loop continues after the second step, in which buckets are rebuilt and their state is
-    // discarded.
+    // The loop continues after the second step, because this step rebuilds the buckets and discards
+    // their state.
     for (int step = 0; step < 3; ++step) {
         model.step(zeros({10, 10}, {f64}), zeros({10}, {f64}));
         expect_close(model.matrix.grad(), zeros({10, 10}), 0);
@@ -259,7 +260,7 @@ TEST(PowerSgd, RejectsAnInvalidState) {
     tests::expect_same_bits(replicas.state_dict()["hook"]["buckets"][0]["error"].tensor(), error);
 }
 
-// One hook is given to two models, whose steps alternate, as in an Accelerator with two models.
+// Two models share one hook, and their steps alternate, as in an Accelerator with two models.
 TEST(PowerSgd, HasAStatePerModel) {
     manual_seed(8);
     const Tensor first = randn({2, 12, 12}, {f64}), second = randn({2, 12, 12}, {f64});
