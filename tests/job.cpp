@@ -19,7 +19,7 @@
 namespace axle::tests {
 namespace {
 
-constexpr int kFailedExpectation = 77;  // exit code
+constexpr int kFailedExpectation = 77;  // exit code of a rank with failed expectations
 
 double* shared_clock = nullptr;  // the clock of this rank's job
 

@@ -1,4 +1,4 @@
-// A job whose processes report their progress to the test, which kills or stops them.
+// A job whose processes report their progress to the test. The test kills or stops them.
 #pragma once
 
 #include <chrono>

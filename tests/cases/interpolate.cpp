@@ -92,7 +92,7 @@ void add_resize_cases(Cases& cases) {
                {.size = 5, .mode = trilinear, .align_corners = true});
 }
 
-// Products with matrices depend on the layout in the last bits.
+// The layout changes the last bits of products with matrices.
 void add_resample_cases(Cases& cases) {
     const auto add = [&](const std::string& variant, const char* torch,
                          const InterpolateOptions& options) {

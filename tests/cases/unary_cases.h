@@ -49,7 +49,8 @@ inline void saturates(Cases& cases, const std::string& name, const char* torch, 
          .twice = true});
 }
 
-// Adds cases for a function with kinks at integers, or that rounds: integer operands of all dtypes.
+// Adds cases with integer operands of all dtypes, for functions that round or have kinks at
+// integers.
 inline void kinked(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back({.name = name + "/ties",
                      .torch = torch,

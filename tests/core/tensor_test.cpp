@@ -26,8 +26,8 @@ static_assert(!std::is_assignable_v<Tensor, double>);
 static_assert(std::is_assignable_v<Tensor&, Tensor>);
 static_assert(std::is_assignable_v<Tensor&, const Tensor&>);
 static_assert(std::is_nothrow_move_assignable_v<Tensor> && std::is_swappable_v<Tensor>);
-// `x += y` can make the handle x refer to another tensor, so x must not be const. x can be a
-// temporary such as x[0]; the operator then changes the elements of the view.
+// `x += y` can make the handle x refer to another tensor, so x must not be const. If x is a
+// temporary such as x[0], the operator changes the elements of the view.
 template <class T>
 concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
 static_assert(Addable<Tensor&> && Addable<Tensor> && !Addable<const Tensor&>);

@@ -18,7 +18,7 @@
 namespace axle::tests {
 namespace {
 
-// The objects of a training run. A test passes a Body, which runs one step with them.
+// The objects of a training run. A test passes a Body that runs one step with these objects.
 struct Training {
     explicit Training(const accel::AcceleratorOptions& options)
         : adamw(net.parameters(), {.lr = 0.05}), schedule(adamw, 3, 0.5), accelerator(options) {

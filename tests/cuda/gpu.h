@@ -1,5 +1,5 @@
-// Helpers of the tests in tests/cuda/. They run on a real GPU (test_cuda) and on the simulated one
-// (test_cuda_simulated).
+// Helpers of the tests in tests/cuda/. The tests run on a real GPU (test_cuda) and on the simulated
+// GPU (test_cuda_simulated).
 #pragma once
 
 #include "core/cuda.h"

@@ -183,7 +183,7 @@ TEST_P(NcclOnGpu, RejectsUnsupportedOperandsAndGraphCapture) {
     });
 }
 
-// Work that other ranks queued before they received the abort ends as well.
+// Other ranks may have queued work before they received the abort. This work ends too.
 TEST_P(NcclOnGpu, EndsCallsOnAllRanksAfterAbort) {
     const int size = GetParam();
     run_and_ignore([&](NcclRank& r) {

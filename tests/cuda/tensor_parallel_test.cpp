@@ -10,7 +10,7 @@ namespace {
 class TensorParallelOnGpu : public ProcessGroupOnGpu {};
 INSTANTIATE_TEST_SUITE_P(Ranks, TensorParallelOnGpu, testing::Values(2));
 
-// Returns the text of the IndexError that f() reports, at the latest when the host waits.
+// Returns the text of the IndexError of f(). On a GPU, waiting for the device may throw it.
 template <class F>
 std::string index_error_of(F&& f, Device gpu) {
     try {

@@ -119,7 +119,7 @@ TEST(Lomo, GivesSameUpdatesAsSgd) {
     EXPECT_EQ(values(ours), values(theirs));
 }
 
-// A weight that two checkpointed parts use gets a gradient from two recomputations, but must be
+// Two checkpointed parts use one weight, which gets a gradient in two recomputations. It must be
 // updated once.
 TEST(Lomo, UpdatesAWeightOfTwoCheckpointedCallsOnce) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {

@@ -108,8 +108,8 @@ void drain_all();
 
 // Returns the capture mode of this thread (see cudaThreadExchangeStreamCaptureMode).
 cudaStreamCaptureMode& capture_mode();
-// Returns whether an active capture forbids calls of this thread that are not queued on its stream,
-// and breaks each such capture.
+// Returns whether an active capture forbids calls of this thread that are not queued on its stream.
+// Breaks each such capture.
 bool any_capture();
 cudaError_t break_capture(const Captured& capture, cudaError_t error);
 

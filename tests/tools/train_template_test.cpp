@@ -205,8 +205,8 @@ TEST_F(TrainTemplate, AcceptsANumberOfStepsInQuotes) {
     expect_refused(arguments, {"training.checkpoint_steps must be an integer: 'ten'"});
 }
 
-// Loader, order, schedule and counters continue in the middle of the second epoch. This needs the
-// loader's state, which is always saved.
+// Loader, order, schedule and counters continue in the middle of the second epoch. The loader's
+// state is needed for this, and is always saved.
 // Covers 10.resume, 25.DistributedSampler, 25.boilerplate, 25.global_step, 32.more.
 TEST_F(TrainTemplate, ResumesExactlyInTheMiddleOfAnEpoch) {
     expect_to_resume_exactly("step_7", {"training.checkpoint_steps=7", "scheduler.name=linear",

@@ -46,9 +46,9 @@ inline Rows rows_of(const Tree& batch) {
     return {values.begin(), values.end()};
 }
 
-// Runs one pass and returns the rows of each batch.
 using Batches = std::vector<Rows>;
 
+// Runs one pass and returns the rows of each batch.
 inline Batches pass_of(data::DataLoader& loader) {
     Batches batches;
     for (auto& batch : loader) batches.push_back(rows_of(batch));

@@ -149,7 +149,7 @@ Expected expected_of(const json& c, std::size_t rank) {
                                     [](const json& step) { return step.is_object(); });
     if (given) e.gathered = c["gather_for_metrics"].get<std::vector<Rows>>();
     if (is.is_sharded_stream()) {
-        // Upstream reports the sizes of one process's shard as the sizes of the dataset, and does
+        // Accelerate reports the sizes of one process's shard as the sizes of the dataset, and does
         // not remove duplicates from the gathered rows.
         if (is.sized) {
             if (is.splits) e.len = is.steps();
@@ -175,7 +175,7 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
         SCOPED_TRACE(str(c.dump(), " on rank ", rank));
         const Seen& seen = by_rank[rank];
         // Axle rejects batch sizes that are not divisible by the number of processes. In this case,
-        // upstream yields no batches if the dataset is a stream.
+        // Accelerate yields no batches if the dataset is a stream.
         if (is.splits && is.batch_size % is.processes != 0) {
             EXPECT_TRUE(seen.refused);
             continue;
@@ -286,14 +286,14 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
         EXPECT_EQ(seen.len, skip > all ? json("ValueError") : json(left));
         EXPECT_FALSE(seen.ends_after);
         EXPECT_FALSE(seen.active_after);
-        // If batches are dispatched by index, upstream skips single batches instead of steps.
+        // If batches are dispatched by index, Accelerate skips single batches instead of steps.
         if (dispatched && c["kind"] == "map" && processes > 1 && skip > 0) {
             EXPECT_EQ(seen.batches, dispatched_steps(skip, n, total, processes, rank));
             continue;
         }
         EXPECT_EQ(json(seen.batches), c["batches"][static_cast<std::size_t>(rank)]);
         EXPECT_EQ(json(seen.ends), c["end"]);
-        // Two values of upstream are wrong and not compared. One is the remainder if batches are
+        // Two values of Accelerate are wrong and not compared. One is the remainder if batches are
         // not dispatched. The other is the length of streams, which includes the skipped batches.
         if (dispatched) {
             EXPECT_EQ(json(seen.remainders), c["remainder"]);

@@ -138,7 +138,7 @@ TEST(UlyssesAdapter, ResumesAtAMicroBatch) {
         }
         const auto rest = whole.accelerator.skip_first_batches(whole.loader, 3);
         EXPECT_EQ(rest.len(), 3);
-        // Between two batches, another number of processes can resume.
+        // After a complete batch, another number of processes can resume.
         SharedLoader before(sharing(group, kTwoByTwo), 12, shuffled);
         before.pass(2);
         Accelerator alone({.cpu = true, .process_group = dist::ProcessGroup::alone()});

@@ -99,7 +99,7 @@ void nested_evaluation(const json& c, const Group& group) {
             if (broken_early) break;
         }
     }
-    // Upstream misses the end of the pass in this case (tests/vectors/README.md).
+    // Accelerate misses the end of the pass in this case (tests/vectors/README.md).
     if (broken_early) undisturbed.back() = {true, true};
     EXPECT_EQ(seen, undisturbed) << c;
 }
@@ -138,7 +138,7 @@ void two_accumulates(const json& c, const Group& group) {
     EXPECT_EQ(sync, c["sync"].get<std::vector<Flags>>());
 }
 
-// Tests two Accelerators. Upstream, they share one state (see tests/vectors/README.md).
+// Tests two Accelerators. In Accelerate, they share one state (see tests/vectors/README.md).
 void second_accelerator(const Group& group) {
     const Accelerator first({.gradient_accumulation_steps = 4, .process_group = group});
     const Accelerator second({.process_group = group});

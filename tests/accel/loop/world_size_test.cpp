@@ -23,8 +23,8 @@ struct Series {
     std::vector<int> threads;
 };
 
-// Trains with `micro_batches` per update of all processes. Returns the loss and the norm of the
-// gradients of each update, and the weights.
+// Trains with `micro_batches` micro-batches per update, counted over all processes. Returns the
+// loss and the norm of the gradients of each update, and the weights.
 std::string trained(const dist::Environment& environment, int updates, int micro_batches,
                     int threads) {
     const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});

@@ -71,7 +71,8 @@ TEST(HybridSharding, TrainsLikeOneProcess) {
     }
 }
 
-// Each process must have the mean gradient over all four processes, for half of the elements.
+// Each process has half of the elements of each gradient. They must be the mean over all four
+// processes.
 // Covers 14.sharding_strategy.
 TEST(HybridSharding, AveragesGradientsOverAllProcesses) {
     nn::Gpt whole = Gpt64().make();

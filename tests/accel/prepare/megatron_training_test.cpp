@@ -192,7 +192,8 @@ TEST(MegatronTraining, StoresNoAttentionWeightsIfRecomputationIsSelective) {
     EXPECT_LT(selective, kHeads * kLong * kLong * size_of(f32));  // attention weights of one layer
 }
 
-// The ranks of a tensor parallel group are consecutive, and stages are farthest from each other.
+// The ranks of a tensor parallel group are consecutive, and the ranks of a pipeline are farthest
+// apart.
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.distributed_type.
 TEST(MegatronTraining, DividesProcessesIntoStagesReplicasAndSlices) {
     auto models = clones_of(pipeline_gpt(), 8);

@@ -101,7 +101,7 @@ TEST(UlyssesTraining, TrainsReplicasLikeOneProcess) {
         {.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2}});
 }
 
-// Two processes share the sequences, and two divide each of their layers.
+// Two processes share each sequence, and two processes divide each layer.
 // Covers 17.SP, 17.TP.
 TEST(UlyssesTraining, TrainsLikeOneProcessWithTensorParallelism) {
     for (const bool sequence_parallel : {false, true}) {

@@ -323,7 +323,8 @@ TEST(TensorParallelAccelerator, RejectsModelsThatCannotBeDivided) {
         nn::Linear layer(4, 4);
         tests::expect_error<ValueError>({"tensor_parallelize: the model has no plan"},
                                         [&] { accelerator.prepare(layer); });
-        // The optimizer's state would have to be divided too.
+        // A model cannot be divided after its optimizer's first step, because the optimizer's state
+        // would have to be divided too.
         nn::Gpt model = std::move(models[at(group)]);
         optim::AdamW optimizer(model.parameters());
         accelerator.prepare(optimizer);

@@ -103,7 +103,7 @@ TEST(Zero3Init, ConstructsModelsInTheMemoryOfOnePartAndOneUnit) {
         accelerator.prepare(model);
         accelerator.wait_for_everyone();
     });
-    // The allocator rounds sizes up by as much as a quarter.
+    // The allocator rounds each size up by up to a quarter.
     EXPECT_LT(host_memory::stats().peak - before, (all + 4 * unit) * 5 / 4);
 }
 

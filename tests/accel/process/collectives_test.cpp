@@ -24,8 +24,8 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 json json_of(const Tree& tree) { return json::parse(to_json(listify(tree), -1)); }
 
-// Returns `name`, the error that Accelerate raises in this case, if f() throws an E, and "no error"
-// if f() does not throw.
+// Returns "no error" if f() does not throw. If f() throws an E, returns `name`, the error that
+// Accelerate raises in this case.
 template <class E, class F>
 json error_of(const char* name, F&& f) {
     try {
@@ -63,8 +63,8 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // Returns the expected result of a case: the recorded result, unless Axle differs from upstream
-    // for a reason in tests/vectors/README.md.
+    // Returns the expected result of a case: the recorded result, unless Axle differs from
+    // Accelerate for a reason in tests/vectors/README.md.
     json excused(const std::string& name, const json& upstream) const {
         if (name == "reduce_none") return json{r_ + 1.0, 2.0 * r_ + 2};
         if (name == "reduce_sum_scale_0.5") {

@@ -197,7 +197,7 @@ TEST(SplitBetweenProcesses, MatchesAccelerate) {
                 continue;
             }
             const auto part = nlohmann::json::parse(to_json(listify(split()), -1));
-            // Upstream fails to pad empty inputs and tuples (tests/vectors/README.md).
+            // Accelerate fails to pad empty inputs and tuples (tests/vectors/README.md).
             if (!fails || !pads) {
                 ASSERT_EQ(part, out) << c;
                 continue;

@@ -109,7 +109,8 @@ Course course_of(const std::shared_ptr<dist::ProcessGroup>& group, const Recipe&
     return course;
 }
 
-// Returns the result that all ranks have. Throws if a rank fails or has another result.
+// Runs the recipe and returns the result, which must be the same on all ranks. Throws if a rank
+// fails or has another result.
 Course course_on(int processes, const Recipe& recipe) {
     Job job(processes, [recipe](const dist::Environment& environment) {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});

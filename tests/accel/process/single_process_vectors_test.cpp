@@ -40,7 +40,7 @@ json outcome_of(const AcceleratorOptions& options) {
     return outcome([&] { const Accelerator accelerator(options); });
 }
 
-// Returns what gather_for_metrics() returns in each step, for ten samples in batches of four.
+// Returns the results of gather_for_metrics() in each step, for ten samples in batches of four.
 json gathered_for_metrics() {
     Accelerator accelerator;
     data::DataLoader loader(data::TensorDataset(arange(10)), {.batch_size = 4});

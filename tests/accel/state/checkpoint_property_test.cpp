@@ -74,8 +74,8 @@ class Model {
     }
 
   private:
-    // Returns the iteration of the latest checkpoint, which must be readable, or 0 if there is
-    // none.
+    // Returns the iteration of the latest checkpoint, or 0 if there is none. The checkpoint must be
+    // readable.
     static std::int64_t latest() {
         const auto path = accel::latest_checkpoint(kFolder);
         return path ? CheckpointReader(*path).read("state")["iteration"].integer() : 0;

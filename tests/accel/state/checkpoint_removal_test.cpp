@@ -66,7 +66,7 @@ class Exchanger {
 
 class CheckpointRemoval : public testing::Test {
   protected:
-    // Writes a checkpoint with files in folders.
+    // Writes a checkpoint with files in subfolders.
     void write_checkpoint(const std::string& name, std::int64_t iteration) const {
         accel::CheckpointWriter writer(folder_ / name, Durability::none);
         writer.write("state", Tree{{"iteration", iteration}});

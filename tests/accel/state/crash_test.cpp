@@ -22,8 +22,8 @@ namespace {
 using tests::TemporaryFolder;
 using tests::Training;
 
-// Runs in the child: continues from the latest checkpoint, saves after every batch, and reports the
-// number of batches once the checkpoint is safe.
+// Runs in the child: continues from the latest checkpoint, saves after every batch, and then
+// reports the number of batches.
 [[noreturn]] void train_and_save(const std::string& folder, bool same_place, int acknowledge) {
     Training training;
     if (const auto latest = accel::latest_checkpoint(folder))
@@ -38,8 +38,8 @@ using tests::Training;
     _exit(3);
 }
 
-// Kills a child `time` after it has reported its first checkpoint. Returns the last number of
-// batches that the child reported.
+// Kills a child when `time` has passed after its first report of a checkpoint. Returns the last
+// number of batches that the child reported.
 std::int64_t killed_run(const std::string& folder, bool same_place,
                         std::chrono::microseconds time) {
     int ends[2];

@@ -86,7 +86,7 @@ TEST(StateHooks, RunInOrderOnEveryRankAndCanReplaceWeights) {
     for (const auto& calls : called) EXPECT_THAT(calls, ElementsAre("save", "then", "load"));
     EXPECT_TRUE(fs::exists(folder / "s/model.safetensors"));
     EXPECT_FALSE(fs::exists(folder / "s/model_1.safetensors"));
-    // Files written by a hook are covered by the manifest.
+    // The manifest lists the files that a hook writes.
     const std::string file = folder / "s/net/deep/in.safetensors";
     const std::string bytes = read_file(file);
     write_file_atomically(file, bytes.substr(0, bytes.size() - 1) + "x");

@@ -4,7 +4,7 @@ namespace axle::tests {
 
 void add_aliases(NamedOps& ops) {
     const std::pair<const char*, const char*> names[] = {
-        // torch
+        // Functions of torch.
         {"absolute", "abs"},
         {"arccos", "acos"},
         {"arccosh", "acosh"},
@@ -32,11 +32,11 @@ void add_aliases(NamedOps& ops) {
         {"split_with_sizes", "split"},
         {"subtract", "sub"},
         {"trapz", "trapezoid"},
-        // torch.nn.functional, torch.special and torch.linalg
+        // Functions of torch.nn.functional, torch.special and torch.linalg.
         {"expit", "sigmoid"},
         {"gammaln", "lgamma"},
         {"psi", "digamma"},
-        // Operators and methods of Tensor
+        // Operators and methods of Tensor.
         {"__getitem__", "index"},
         {"getitem", "index"},
         {"__add__", "add"},

@@ -78,7 +78,7 @@ class Call {
     InferredOptions options();
     TensorOptions options(DType fallback);
 
-    // Marks arguments that do not change the results as read.
+    // Marks arguments as read, because they do not change the results.
     void ignore(std::initializer_list<const char*> names);
     // Throws ValueError if the argument is present and differs from `supported`.
     void support_only(const std::string& name, const nlohmann::json& supported);
@@ -103,7 +103,7 @@ using NamedOps = std::map<std::string, std::function<Outputs(Call&)>>;
 // Returns the ops that JSON files can call, by PyTorch's names.
 const NamedOps& named_ops();
 
-// Each function adds the ops of one source in this folder.
+// Each function adds the ops of one source file in this folder.
 void add_elementwise_ops(NamedOps& ops);
 void add_creation_ops(NamedOps& ops);
 void add_shaping_ops(NamedOps& ops);

@@ -90,7 +90,8 @@ void name_unary(NamedOps& ops) {
     ops["positive"] = [](Call& c) { return c.x(0); };
 }
 
-// Returns the second operand of a sum, the argument "other" or the second input, times alpha.
+// Returns the second operand of a sum times alpha. The operand is the argument "other" or the
+// second input.
 Scalar scaled_number(Call& c) {
     const Scalar other = c.scalar("other"), alpha = c.scalar("alpha", 1);
     if (!c.has("alpha")) return other;
@@ -99,8 +100,7 @@ Scalar scaled_number(Call& c) {
 }
 Tensor scaled_operand(Call& c) { return c.has("alpha") ? mul(c.x(1), c.scalar("alpha")) : c.x(1); }
 
-// Returns the name of the argument that is a number and the first operand, or nullptr if there is
-// none.
+// If the first operand is a number, returns the name of its argument, else nullptr.
 const char* first_number(const Call& c) {
     for (const char* name : {"self", "input"})
         if (c.has(name)) return name;
@@ -170,8 +170,8 @@ void name_arithmetic(NamedOps& ops) {
     ops["addcdiv"] = [](Call& c) { return addcdiv(c.x(0), c.x(1), c.x(2), c.number("value", 1)); };
 }
 
-// Returns the dimension of a softmax. Without one, functions of torch.nn.functional choose the
-// first dimension for 0, 1 or 3 dimensions, and otherwise the second one.
+// Returns the dimension of a softmax. If the argument is missing, functions of torch.nn.functional
+// use the first dimension for inputs of 0, 1 or 3 dimensions, else the second dimension.
 std::int64_t softmax_dim(Call& c) {
     c.ignore({"_stacklevel"});
     const int n = c.x(0).dim();

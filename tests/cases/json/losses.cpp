@@ -92,7 +92,7 @@ void name_regressions(NamedOps& ops) {
             c.x(0), c.x(1),
             {.weight = c.optional_x(2), .pos_weight = c.optional_x(3), .reduction = c.reduction()});
     };
-    // A function of torchvision.ops.
+    // sigmoid_focal_loss is a function of torchvision.ops.
     ops["sigmoid_focal_loss"] = [](Call& c) {
         const double alpha = c.number("alpha", 0.25), gamma = c.number("gamma", 2);
         const Reduction reduction = c.has("reduction") ? c.reduction() : Reduction::none;

@@ -14,7 +14,7 @@ Tensor of_all(const Tensor& y, const Tensor& x, bool keepdim) {
     return view(y, shape);
 }
 
-// Returns the result in the dtype that the argument "dtype" gives; sums of integers are i64.
+// Returns y in the dtype of the argument "dtype", if given. Sums of integers are i64.
 Tensor as_dtype(Call& c, const Tensor& y) { return to(y, c.dtype("dtype", y.dtype())); }
 
 using Reduce = Tensor (*)(const Tensor&, const Dims&, bool);

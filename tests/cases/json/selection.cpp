@@ -91,7 +91,7 @@ void name_masks(NamedOps& ops) {
         if (c.has("value")) return masked_fill(c.x(0), all, c.scalar("value"));
         return where(all, to(c.x(1), c.x(0).dtype()), c.x(0));
     };
-    // An operand can be a number: the arguments input (or self) and other.
+    // An operand can be a number, in the argument input (or self) or other.
     ops["where"] = [](Call& c) {
         const char* first = c.has("self") ? "self" : "input";
         if (c.has(first) && c.has("other"))

@@ -119,7 +119,7 @@ void name_parts(NamedOps& ops) {
                                                   {"block_diag", block_diag}};
     for (const auto& [name, join] : joins)
         ops[name] = [join = join](Call& c) { return join(c.tensors()); };
-    // A list of tensors gives a list.
+    // If the input is a list of tensors, the result is a list.
     using AtLeast = Tensor (*)(const Tensor&);
     const std::pair<const char*, AtLeast> functions[] = {
         {"atleast_1d", atleast_1d}, {"atleast_2d", atleast_2d}, {"atleast_3d", atleast_3d}};

@@ -1,4 +1,4 @@
-// The convolutions and pools of core/spatial.h.
+// Adds the convolutions and pools of core/spatial.h.
 #include "core/spatial.h"
 
 #include "tests/cases/json/call.h"
@@ -34,7 +34,7 @@ Axes maybe_axes(Call& c, const std::string& name, int n) {
 Size3 as_size3(const Dims& axes) { return {axes[0], axes[1], axes[2]}; }
 Size2 as_plane(const Dims& axes) { return {axes[0], axes[1]}; }
 
-// Arguments as sizes of one, two or three dimensions.
+// Return arguments as sizes of one, two or three dimensions.
 std::int64_t size1(Call& c, const std::string& name, std::int64_t fallback) {
     const Axes axes = maybe_axes(c, name, 1);
     return axes ? (*axes)[0] : fallback;
@@ -62,8 +62,8 @@ Size3 required3(Call& c, const std::string& name) {
     return *maybe_size3(c, name);
 }
 
-// Returns x padded so that a convolution keeps its size, if the argument "padding" is "same". If
-// the number of zeros is odd, the end of a dimension gets one more.
+// If the argument "padding" is "same", returns x with padding such that a convolution keeps its
+// size. If the number of zeros is odd, the end of a dimension gets one more.
 Tensor padded_same(Call& c, const Dims& dilation) {
     if (!c.is_text("padding") || !c.one_of<bool>("padding", "", {{"same", true}, {"valid", false}}))
         return c.x(0);

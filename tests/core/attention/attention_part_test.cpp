@@ -64,8 +64,8 @@ TEST(AttentionParts, AddUpToTheWholeAttention) {
     }
 }
 
-// A part of the heads, queries and keys drops the weights that the whole attention drops. Odd sizes
-// begin within a block of random numbers.
+// Attention to a part of the heads, queries and keys must drop the same weights as the whole
+// attention. Odd sizes begin within a block of random numbers.
 TEST(AttentionParts, DropTheSameWeightsAsTheWholeAttention) {
     for (const DType dtype : {f32, f64})
         for (const std::int64_t time : {24, 37}) {

@@ -37,7 +37,7 @@ std::vector<Tensor> parameters(const std::string& name) {
     return p;
 }
 
-// Compares y, and the gradients of the leaves, with the record.
+// Compares y, and the gradients of the leaves, with the recorded values.
 void expect_recorded(const std::string& name, const Tensor& y,
                      const std::map<std::string, Tensor>& leaves) {
     SCOPED_TRACE(name);

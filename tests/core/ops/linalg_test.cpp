@@ -45,7 +45,7 @@ TEST(Svd, HasOrthonormalFactorsForMatricesOfAnyRankAndScale) {
 }
 
 TEST(Svd, ComputesTheSmallestSingularValueOfIllConditionedMatrices) {
-    // The singular values of a matrix with orthogonal columns are their norms.
+    // The singular values of a matrix with orthogonal columns are the norms of the columns.
     const Tensor x = tensor({1.0, 1e-9, 1.0, -1e-9}, {2, 2}, {.dtype = f64});
     const Tensor s = linalg::svdvals(x);
     EXPECT_NEAR(s[0].item(), std::sqrt(2.0), 1e-15);

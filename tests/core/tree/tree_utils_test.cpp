@@ -223,7 +223,7 @@ TEST(PadInputTensors, MatchesAccelerateExceptForDocumentedDifferences) {
         const auto upstream = c["out_batch"].get<std::int64_t>();
         const Tensor padded = pad_input_tensors(arange(batch), batch, processes);
         const std::int64_t rows = padded.size(0);
-        // Upstream computes a wrong size in some cases (see tests/vectors/README.md).
+        // Accelerate computes a wrong size in some cases (see tests/vectors/README.md).
         const bool next_multiple = upstream % processes == 0 && upstream - batch < processes;
         if (next_multiple) {
             EXPECT_EQ(rows, upstream) << c;

@@ -31,8 +31,8 @@ struct Step {
 };
 using Log = std::vector<Step>;
 
-// Reads `steps` batches, or fewer if the last epoch ends before. Returns the loader's state; after
-// `steps` batches, it is taken in the body of the loop.
+// Reads `steps` batches, or fewer if the last epoch ends earlier. Returns the loader's state. After
+// `steps` batches, the state is taken in the body of the loop.
 Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     if (steps == 0) return loader.state_dict();
     while (loader.epoch() < kEpochs)

@@ -177,7 +177,7 @@ TEST_F(MpiBackend, ThrowsCommErrorAfterTheTimeout) {
     }));
 }
 
-// Two threads run collectives of two groups, and a third thread exchanges messages.
+// The backend runs the collectives of each group, and messages, in different threads.
 TEST_F(MpiBackend, RunsGroupsAndMessagesConcurrently) {
     tests::on_ranks(4, [](const Group& group) {
         const Group pair = group->split(group->rank() / 2);

@@ -18,8 +18,8 @@ using tests::kSequenceLength;
 using tests::kSequences;
 using tests::on_ranks;
 
-// Returns positions [kSequences, kSequenceLength] of documents of 5, 4 and 7 tokens. Sequence b has
-// them in an order that is rotated by b, so that the documents of the sequences differ.
+// Returns positions [kSequences, kSequenceLength] of documents of 5, 4 and 7 tokens. The order of
+// the documents is rotated by b in sequence b, so that the documents of the sequences differ.
 Tensor packed_positions() {
     constexpr std::int64_t kLengths[] = {5, 4, 7};
     std::vector<std::int64_t> positions;

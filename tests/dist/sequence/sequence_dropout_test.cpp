@@ -77,8 +77,8 @@ TEST(SequenceDropout, DoesNotDependOnTheNumberOfProcesses) {
     expect_same_dropout<nn::BertForMaskedLM>({});
 }
 
-// Each process of a tensor parallel group has other heads, and with sequence parallelism another
-// part of the tokens.
+// The processes of a tensor parallel group have different heads and, with sequence parallelism,
+// different parts of the tokens.
 // Covers 17.CP, 17.SP, 17.TP.
 TEST(SequenceDropout, DoesNotDependOnTheNumberOfSlices) {
     for (const bool sequence_parallel : {false, true}) {

@@ -34,7 +34,7 @@ struct ShardedBytes {
     }
 };
 
-// Measures a GPT of four blocks on `device`, and sharded over four ranks.
+// Measures the memory of a GPT with four blocks, on one process and sharded over four ranks.
 inline ShardedBytes measure_sharded_bytes(const RankRunner& run, const MeasuredMemory& memory,
                                           Device device, std::int64_t width) {
     constexpr int kRanks = 4, kLayers = 4;

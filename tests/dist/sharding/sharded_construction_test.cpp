@@ -179,7 +179,7 @@ TEST(ShardedConstruction, RejectsDeferredWeightsThatDifferBetweenRanks) {
 }
 
 // Four ranks share this process. Each rank has a quarter of the model and, while it cuts a unit
-// into parts, this unit. The allocator rounds each size up by as much as a quarter.
+// into parts, this unit. The allocator rounds each size up by up to a quarter.
 // Covers 15.zero3_init_flag.
 TEST(ShardedConstruction, ComputesDeferredWeightsInTheMemoryOfOnePartAndOneUnit) {
     const std::int64_t before = host_memory::stats().current;

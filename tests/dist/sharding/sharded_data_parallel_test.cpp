@@ -136,7 +136,7 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
     });
 }
 
-// The allocator rounds each size up by as much as a quarter.
+// The allocator rounds each size up by up to a quarter.
 TEST(ShardedDataParallel, NeedsTheMemoryOfPartsAndAFewUnits) {
     tests::ShardedBytes bytes;
     for (const std::int64_t width : {128, 160, 192, 224, 256})

@@ -298,8 +298,8 @@ double processor_seconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// A child process has no free descriptor when a rank connects. It must not spin, and must accept
-// the rank when there are descriptors again.
+// A child process has no free descriptor when a rank connects. The acceptor must not spin, and must
+// accept the rank when there are descriptors again.
 TEST(TcpAcceptor, WaitsWithoutSpinningWhileTheProcessHasTooManyOpenFiles) {
     int ports[2];
     ASSERT_EQ(::pipe(ports), 0);

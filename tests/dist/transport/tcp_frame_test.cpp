@@ -161,7 +161,7 @@ TEST(TcpConnection, AnnouncesMessagesThatExceedTheWindow) {
     const std::string bytes = job.read_until(
         {.kind = FrameKind::announce, .slot = 1, .size = dist::kMaxEager, .id = 100 - kSent});
     EXPECT_EQ(bytes.size(), 100 * sizeof(FrameHeader) + kSent * dist::kMaxEager);
-    // The peer receives the first held message.
+    // The peer receives the first announced message.
     job.write({.kind = FrameKind::grant, .id = 1});
     messages[kSent]->wait();
 }

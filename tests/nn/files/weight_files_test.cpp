@@ -113,7 +113,7 @@ std::vector<std::string> invalid_shard_names() {
             std::string(100'000, 'a') + ".safetensors",
             "poid\xc3\xa9.safetensors",                  // the composed form of an accent
             "poide\xcc\x81.safetensors",                 // the decomposed form of the accent
-            "\xef\xbc\x8e\xef\xbc\x8fpart.safetensors",  // wide forms of '.' and '/'
+            "\xef\xbc\x8e\xef\xbc\x8fpart.safetensors",  // full-width forms of '.' and '/'
             "part\xe2\x80\x8b.safetensors",              // a zero-width space
             "\xe2\x80\xaepart.safetensors",              // reverses the direction of text
             "$HOME.safetensors",

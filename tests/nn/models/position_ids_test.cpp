@@ -106,8 +106,8 @@ TEST(PositionIds, GiveTheSameBitsAsDefaultPositionsIfTheyCountFromZero) {
     expect_same_bits_for_default_positions(bert());
 }
 
-// The first sequence has two documents of 3 and 3 tokens, the second one has documents of 2, 1 and
-// 3 tokens.
+// The first sequence has two documents of 3 and 3 tokens, the second sequence has documents of 2, 1
+// and 3 tokens.
 Tensor packed() { return numbers({0, 1, 2, 0, 1, 2, 0, 1, 0, 0, 1, 2}, {2, 6}); }
 struct Document {
     std::int64_t row, begin, count;
