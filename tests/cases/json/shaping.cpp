@@ -202,7 +202,8 @@ void name_orders(NamedOps& ops) {
         }
         if (c.has("repeats")) return repeat_interleave(c.x(0), c.integer("repeats"), dim);
         if (c.size() > 1) return repeat_interleave(c.x(0), c.x(1), dim);
-        return repeat_interleave(arange(c.x(0).numel()), c.x(0));  // the positions
+        // The result has x[i] copies of each position i.
+        return repeat_interleave(arange(c.x(0).numel()), c.x(0));
     };
 }
 

@@ -103,11 +103,11 @@ TEST(Conv2d, MatchesDefinitionForSmallGeometries) {
 
 TEST(Conv2d, MatchesDefinitionForSizesComputedInBlocks) {
     expect_definition(
-        {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // selects blocks of rows of an image
+        {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // computed in blocks of rows of an image
     expect_definition(
-        {{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // selects blocks of channels
+        {{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // computed in blocks of channels
     expect_definition(
-        {{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});  // selects blocks of several images
+        {{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});  // computed in blocks of several images
     expect_definition({{2, 3, 40, 40}, {6, 3, 5, 5}, {.stride = 2, .padding = 2}});
     expect_definition({{1, 1, 30, 30}, {2, 1, 21, 22}, {.padding = 3}});  // a wide kernel
     expect_definition({{2, 64, 8, 8}, {32, 64, 1, 1}});

@@ -70,7 +70,7 @@ TEST(WorkerInitFn, IsCalledOnceOnEveryWorkerBeforeItsBatches) {
     EXPECT_EQ(uninitialized, 0);
 }
 
-TEST(PersistentWorkers, StartNewThreadsInEachPassIfFalse) {
+TEST(LoaderWorkers, AreReusedInLaterPassesIfPersistent) {
     for (const bool persistent : {false, true}) {
         std::atomic<int> started = 0;
         thread_local int passes_of_thread = 0;
@@ -90,7 +90,7 @@ TEST(PersistentWorkers, StartNewThreadsInEachPassIfFalse) {
     }
 }
 
-TEST(PersistentWorkers, CallWorkerInitFnAgainAfterItThrewIfFalse) {
+TEST(LoaderWorkers, CallWorkerInitFnAgainAfterItThrewUnlessPersistent) {
     std::atomic<int> calls = 0;
     DataLoader loader(from_function(2, sample), {.num_workers = 1,
                                                  .worker_init_fn =

@@ -96,7 +96,7 @@ TEST(DeterministicMode, GivesSameParametersForDifferentSplitsOfTheBatch) {
 }
 
 // This test ensures that the previous test would detect a difference.
-TEST(DeterministicMode, DoesNotReproduceOneRankOnSeveralRanksWhenDisabled) {
+TEST(DeterministicMode, IsNeededForSameParametersOnOneAndSeveralRanks) {
     const std::vector<Tensor> alone = trained(1, 4, 25, true), shared = trained(4, 1, 25, true);
     bool differs = false;
     for (std::size_t i = 0; i < alone.size(); ++i) {

@@ -213,7 +213,7 @@ TEST_F(Launchers, RestartAllMachinesAfterAProcessHasFailed) {
     EXPECT_THAT(err(2), HasSubstr("rank 1 (pid "));
 }
 
-TEST_F(Launchers, AllExitWithTheExitCodeOfAFailedProcess) {
+TEST_F(Launchers, ExitWithTheCodeOfAFailedProcessOnAllMachines) {
     max_restarts_ = 0, min_nodes_ = 3;
     for (const int index : {0, 1, 2})
         start(index, started() + "test $RANK = 2 && exit 5; sleep 60");

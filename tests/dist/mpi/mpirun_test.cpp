@@ -108,11 +108,11 @@ TEST(Mpirun, RunsTestsOfTheMpiEngineWithOpenMpi) { run_tests(kOpenMpi, kTests, 2
 // Covers 30.21.
 TEST(Mpirun, RunsTestsOfTheMpiEngineWithMpich) { run_tests(kMpich, kTests, 200); }
 
-TEST(Mpirun, PassesTestsOfTheMpiEngineWithOpenMpiInALongRun) {
+TEST(Mpirun, RunsTestsOfTheMpiEngineWithOpenMpiInALongRun) {
     run_tests(kOpenMpi, kLongTests, 1500);
 }
 
-TEST(Mpirun, PassesTestsOfTheMpiEngineWithMpichInALongRun) { run_tests(kMpich, kLongTests, 1500); }
+TEST(Mpirun, RunsTestsOfTheMpiEngineWithMpichInALongRun) { run_tests(kMpich, kLongTests, 1500); }
 
 }  // namespace
 }  // namespace axle

@@ -109,7 +109,7 @@ TEST(TensorParallel, StoresOneSliceOfEachDividedWeight) {
         for (const Tensor& parameter : model.parameters())
             EXPECT_EQ(parameter.impl()->storage->bytes(),
                       static_cast<std::size_t>(parameter.numel()) * 8);
-        // States have the names and shapes of one process.
+        // Full states have the names and shapes of the model on one process.
         const nn::StateDict full = dist::full_state_dict(model, {.rank0_only = false});
         EXPECT_EQ(full.size() + 1, shapes.size());  // lm_head.weight is tied
         for (std::size_t i = 0; i < full.size(); ++i) {
