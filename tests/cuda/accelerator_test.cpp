@@ -1,4 +1,5 @@
-// Tests the Accelerator on a GPU: mixed precision, checkpoints that change devices, and loaders.
+// Tests the Accelerator on a GPU: mixed precision, checkpoints that are loaded on another device,
+// and loaders.
 #include "accel/accelerator.h"
 
 #include "core/autograd/autograd.h"

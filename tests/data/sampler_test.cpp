@@ -223,7 +223,7 @@ TEST(SkipBatchSampler, CountsRemainingSamples) {
     }
 }
 
-TEST(SkipBatchSampler, SkipsInEveryEpochSharesGeneratorAndRejectsInvalidArguments) {
+TEST(SkipBatchSampler, SkipsInEveryEpochAndRejectsInvalidArguments) {
     const auto samples = std::make_shared<RandomSampler>(7, RandomSamplerOptions{.seed = 3});
     const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, false);
     const SkipBatchSampler sampler(whole, 2);

@@ -1,4 +1,4 @@
-"""Examples of op cases for record_json_cases.py: an op, its inputs and its arguments."""
+"""Lists examples of op cases for record_json_cases.py, with the op, the inputs and the arguments."""
 
 import torch
 
@@ -6,17 +6,17 @@ torch.manual_seed(0)
 
 
 def R(*shape):
-    """Normally distributed numbers."""
+    """Returns normally distributed numbers."""
     return torch.randn(shape, dtype=torch.float64)
 
 
 def P(*shape):
-    """Numbers between 0.125 and 0.875."""
+    """Returns numbers between 0.125 and 0.875."""
     return torch.rand(shape, dtype=torch.float64) * 0.75 + 0.125
 
 
 def Z(low, high, *shape):
-    """Integers."""
+    """Returns integers from low to high - 1."""
     return torch.randint(low, high, shape)
 
 
@@ -25,12 +25,12 @@ def B(*shape):
 
 
 def K(x):
-    """A constant: no gradient is recorded."""
+    """Marks an input as constant, so that no gradient is recorded."""
     x.constant = True
     return x
 
 
-T = lambda x: x.transpose(0, 1)  # another layout
+T = lambda x: x.transpose(0, 1)  # gives x another layout
 nan, inf = float("nan"), float("inf")
 
 EXAMPLES = [(op, [R(3, 5)], {}) for op in (

@@ -1,22 +1,22 @@
-"""More examples for record_json_cases.py: linear algebra."""
+"""Lists examples of linear algebra for record_json_cases.py."""
 
 import torch
 
 from json_examples import K, R, inf
 
-# The other examples keep their random numbers.
+# These examples do not change the random numbers of the other examples.
 before = torch.get_rng_state()
 torch.manual_seed(1)
 
 
 def S(n):
-    """A symmetric positive-definite matrix."""
+    """Returns a symmetric positive-definite matrix."""
     x = R(n, n)
     return x @ x.mT + torch.eye(n, dtype=torch.float64)
 
 
 def L(n):
-    """The lower Cholesky factor of a matrix."""
+    """Returns the lower Cholesky factor of a matrix."""
     return torch.linalg.cholesky(S(n))
 
 

@@ -1,4 +1,4 @@
-"""More examples for record_json_cases.py: reductions, products, layers and losses."""
+"""Lists examples of reductions, products, layers and losses for record_json_cases.py."""
 
 import torch
 
@@ -158,7 +158,7 @@ EXAMPLES += [
 
 # Losses.
 def S(*shape):
-    """Ones and minus ones."""
+    """Returns numbers that are 1 or -1."""
     return K((torch.randint(0, 2, shape) * 2 - 1).double())
 
 

@@ -1,10 +1,10 @@
-"""Examples of convolutions and pools of one and three dimensions for record_json_cases.py."""
+"""Lists examples of convolutions and pools of one and three dimensions for record_json_cases.py."""
 
 import torch
 
 from json_examples import P, R
 
-# The random numbers of other examples do not depend on these.
+# These examples do not change the random numbers of the other examples.
 before = torch.get_rng_state()
 torch.manual_seed(1)
 

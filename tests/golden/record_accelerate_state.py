@@ -1,9 +1,9 @@
 """Writes with Accelerate: python record_accelerate_state.py
 
 accelerate_state/whole and accelerate_state/pickled are checkpoints that save_state wrote during a
-training run, the second one with safe_serialization=False and only the first model. losses.json
-contains the losses of the following micro-batches, in float64. scaler.pt, which Accelerate writes on
-a GPU, is the state of a GradScaler on the CPU.
+training run. The second checkpoint was written with safe_serialization=False and has only the first
+model. losses.json contains the losses of the following micro-batches, in float64. scaler.pt, which
+Accelerate writes on a GPU, is the state of a GradScaler on the CPU.
 """
 
 import json

@@ -94,7 +94,7 @@ CONFIGS = {
         tpu_env=["A=1"],
         tpu_vm=[],
     ),
-    # Strings that look like other YAML types.
+    # These strings look like other YAML types.
     "quoting": lambda: config(
         "NO",
         main_process_ip="1.0",

@@ -3,8 +3,8 @@ data.json.
 
     python record_data.py
 
-"weighted" has one list of indices for each of three epochs, whose generator has the seed seed +
-epoch. The sequences of "padded" are consecutive numbers from 1 on, in the shapes "shapes".
+"weighted" has one list of indices for each of three epochs. The generator of an epoch has the seed
+`seed` + epoch. The sequences of "padded" are consecutive numbers from 1 on, in the shapes "shapes".
 """
 
 import json

@@ -1,7 +1,7 @@
 """Writes distributed checkpoints with PyTorch: python record_dcp.py
 
-dcp/model and dcp/optimizer are written by two processes, dcp/plain and dcp/old by one. dcp/old has
-the names of classes that PyTorch had before 2.3, and an older protocol of pickles. The tensors are
+Two processes write dcp/model and dcp/optimizer, and one process writes dcp/plain and dcp/old.
+dcp/old has the names of classes before PyTorch 2.3, and an older protocol of pickles. The tensors are
 also in dcp/<name>.safetensors.
 
 dcp/state is a folder as Accelerate's save_state writes it for SHARDED_STATE_DICT of FSDP 2: two
@@ -9,7 +9,7 @@ processes have trained a model for three steps. dcp/losses.json has the losses o
 float64.
 
 tests/fuzz/corpus/distributed_checkpoint/ gets inputs of the fuzzer: the length of .metadata in four
-bytes, .metadata, and the first file of chunks. The record is of PyTorch on the CPU.
+bytes, .metadata, and the first file of chunks. PyTorch runs on the CPU.
 """
 
 import json
@@ -60,7 +60,7 @@ def two_process_states(mesh):
         return distribute_tensor(tensor, mesh, [Shard(dimension)])
 
     model = {
-        "linear.weight": sharded(counted(5, 3), 0),  # three rows and two
+        "linear.weight": sharded(counted(5, 3), 0),  # the processes have 3 and 2 rows
         "linear.bias": sharded(counted(1, first=100), 0),  # the second process has no element
         "columns": sharded(counted(3, 4, dtype=torch.bfloat16), 1),
         "whole": distribute_tensor(counted(2, 2, dtype=torch.float16), mesh, [Replicate()]),

@@ -1,8 +1,8 @@
 """Writes checkpoints with DeepSpeed on CPUs: DS_ACCELERATOR=cpu python record_deepspeed.py
 
-deepspeed/<name> is the folder that save_checkpoint() has written after three steps, without the
-scripts that it contains. deepspeed/<name>.safetensors has the weights that DeepSpeed's own
-zero_to_fp32 returns for it, or, for stage 0, the state dict of the model. The names are
+deepspeed/<name> is the folder that save_checkpoint() has written after three steps, without its
+scripts. deepspeed/<name>.safetensors has the weights that zero_to_fp32 of DeepSpeed returns for the
+folder. For stage 0, it has the state dict of the model. The names are
 
     stage0   one process, f32
     stage1   two processes, bf16 with f32 master weights

@@ -1,4 +1,4 @@
-"""Records torch.distributions in float64, for tests/core/distributions: distributions.safetensors.
+"""Records torch.distributions in float64 in distributions.safetensors, for tests/core/distributions.
 
 For each case, the file has the parameters ("p0", ...), a value, and for each function its result
 ("out") and the gradients ("grad_p0", ..., "grad_value") of the sum of the result multiplied by a
@@ -69,7 +69,7 @@ def R(*shape):
 
 
 def P(*shape):
-    """Positive numbers."""
+    """Returns positive numbers."""
     return torch.rand(shape) * 3 + 0.3
 
 
@@ -131,7 +131,7 @@ kl("multivariate_normal", by_tril, [R(2, 3), tril(3)], by_tril, [R(3), tril(3, 2
 independent = lambda x, s: d.Independent(d.Normal(x, s), 1)
 kl("independent", independent, [R(2, 3), P(3)], independent, [R(3), P(2, 3)])
 
-# The parameters of these distributions are those of the tests of samples.
+# The tests of samples use the same parameters.
 of = lambda distribution: lambda x: distribution.cdf(torch.tensor(x))
 cdf("samples.normal", [-1.0, 0.5, 2.0, 4.0], of(d.Normal(0.5, 2.0)))
 cdf("samples.log_normal", [0.5, 1.0, 1.5, 3.0], of(d.LogNormal(0.25, 0.5)))
@@ -150,7 +150,7 @@ for a in 0.01, 0.3, 1.0, 2.5, 20.0, 500.0:
     for z in a * 1e-3, a * 0.5, a * 0.95, a, a + 0.9, a + 1.1, a * 1.1 + 1.2, a * 2 + 5:
         if z < a:
             with_respect = mpmath.diff(lambda x: mpmath.gammainc(x, 0, z, regularized=True), a)
-        else:  # of the complement, which does not round to 1
+        else:  # uses the complement, which does not round to 1
             with_respect = -mpmath.diff(
                 lambda x: mpmath.gammainc(x, z, mpmath.inf, regularized=True), a)
         density = mpmath.exp((a - 1) * mpmath.log(z) - z - mpmath.loggamma(a))

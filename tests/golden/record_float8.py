@@ -83,7 +83,7 @@ def current(grad_dtype, power_of_two):
 
 
 def delayed(algorithm, length, margin, interval=1, steps=7):
-    """Implements Transformer Engine's rule: the scales of a step depend on the largest values of earlier steps."""
+    """Computes scales like Transformer Engine: they depend on the largest values of earlier steps."""
     scales = [torch.tensor(1.0) for _ in range(3)]
     history = torch.zeros(length, 3)
     ranges = [torch.finfo(E4M3).max, torch.finfo(E4M3).max, torch.finfo(E5M2).max]

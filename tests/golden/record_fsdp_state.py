@@ -2,8 +2,8 @@
 
 fsdp_state/full_1 and fsdp_state/full_2 are folders as Accelerate's save_state writes them for
 FULL_STATE_DICT of FSDP 1 and 2: two processes have trained the model of record_dcp.py for three
-steps. This script checks that the losses of the next steps agree with dcp/losses.json. The record
-is of PyTorch on the CPU.
+steps. This script checks that the losses of the next steps agree with dcp/losses.json. PyTorch runs
+on the CPU.
 """
 
 import json

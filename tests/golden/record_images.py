@@ -1,7 +1,7 @@
 """Writes images/: python record_images.py FOLDER_WITH_MNIST
 
-The first 40 training digits and 10 test digits of MNIST, files in CIFAR's binary format,
-arrays saved by NumPy, and the results of torchvision's transforms for two images.
+The folder gets the first 40 training digits and 10 test digits of MNIST, files in CIFAR's binary
+format, arrays saved by NumPy, and the results of torchvision's transforms for two images.
 """
 
 import gzip
@@ -34,7 +34,10 @@ def record_mnist(folder):
 
 
 def record_cifar():
-    """Pixel p of record r is (p * 7 + r) % 251; labels are r + 3, and coarse ones r + 1."""
+    """Writes records. Pixel p of record r is (p * 7 + r) % 251.
+
+    The label is r + 3, and the coarse label r + 1.
+    """
     for name, labels in (("test_batch.bin", [3]), ("test.bin", [1, 3])):
         records = b""
         for r in range(2):
@@ -44,7 +47,10 @@ def record_cifar():
 
 
 def record_npy():
-    """Element i, in C order, is i - 2 (unsigned: i; bool: i odd; complex: (i - 2) + i j)."""
+    """Writes arrays of counted elements.
+
+    Element i, in C order, is i - 2 (unsigned: i; bool: i odd; complex: (i - 2) + i j).
+    """
     codes = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8"]
 
     def values(code, shape):

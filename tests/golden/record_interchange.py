@@ -2,7 +2,7 @@
 
 For each optimizer, trains a network for 10 steps and saves its weights (<name>.model.safetensors)
 and the optimizer's state (<name>.optimizer.safetensors, see docs/interchange.md). Then trains it for
-10 more steps; data.safetensors contains their losses and the training data. All in float64.
+10 more steps; data.safetensors contains their losses and the training data. All values are float64.
 """
 
 import json

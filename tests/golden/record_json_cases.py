@@ -4,8 +4,8 @@
 
 tests/cases/README.md documents the file. Each row of EXAMPLES is an op of torch, of
 torch.nn.functional or of Tensor, its inputs and its arguments. Every op that tests/cases/json/ names
-needs a row; the recorder fails if an op there has none. json_examples.py,
-json_network_examples.py and json_spatial_examples.py have the rows.
+needs a row; the recorder fails if an op there has none. The rows are in json_examples.py,
+json_network_examples.py, json_linalg_examples.py and json_spatial_examples.py.
 """
 
 import json
@@ -27,7 +27,7 @@ EXAMPLES = (json_examples.EXAMPLES + json_network_examples.EXAMPLES +
             json_linalg_examples.EXAMPLES + json_spatial_examples.EXAMPLES)
 
 
-# Inputs without a gradient in PyTorch or in Axle.
+# The indices of inputs that have no gradient in PyTorch or in Axle.
 NOT_DIFFERENTIABLE = {"binary_cross_entropy": [1], "binary_cross_entropy_with_logits": [1, 2, 3],
                       "batch_norm": [1, 2], "floor_divide": [0, 1]}
 
@@ -56,7 +56,7 @@ INPUTS = {
 
 
 def json_index(x, indices, text=None):
-    """The Python index that a case describes."""
+    """Returns the Python index that a case describes."""
     if text is None:
         return tuple(slice(None) if i is None else i for i in indices)
     tensors = iter(indices)
@@ -109,7 +109,7 @@ def call(op, inputs, kwargs):
         return CALLS[op](*inputs, **kwargs)
     f = function(op)
     if op in INPUTS:
-        # A number as quantile or repeats is an argument.
+        # If the quantile or the repeats are a number, it is an argument.
         names = INPUTS[op].split()
         return f(inputs[0], **dict(zip(names, inputs[1:])), **kwargs)
     if "self" in kwargs:
@@ -127,7 +127,7 @@ def element(value):
 
 
 def written(x):
-    """A tensor as JSON; strides only if it is not contiguous."""
+    """Returns a tensor as JSON, with strides only if it is not contiguous."""
     if x is None:
         return None
     row = {"dtype": str(x.dtype).removeprefix("torch."), "shape": list(x.shape)}

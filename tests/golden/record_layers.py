@@ -97,7 +97,7 @@ for name, layer in (("square", nn.Linear(4, 4)), ("tall", nn.Linear(2, 4)), ("wi
                 copy.deepcopy(layer), orthogonal_map=orthogonal_map, use_trivialization=trivial)
             case(f"orthogonal_{name}_{orthogonal_map}_{int(trivial)}", wrapped,
                  rand(3, layer.in_features))
-# The first parameters of the map householder without a base.
+# Records the initial parameters of the map householder without trivialization.
 weight = rand(4, 3)
 record["orthogonal_start.weight"] = weight
 layer = nn.Linear(3, 4)

@@ -42,7 +42,7 @@ def save(name, model):
 def trajectory(name, cls, loss_of):
     """Trains the saved model and records the losses that loss_of(model, batch) returns."""
     for dtype in (torch.float64, torch.float32):
-        # Eager attention of Llama computes its softmax in float32 for every dtype, so use sdpa.
+        # Uses sdpa, because eager attention of Llama computes its softmax in float32 for every dtype.
         model = cls.from_pretrained(HERE / name, attn_implementation="sdpa", dtype=dtype).train()
         adamw = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
         losses = []
@@ -116,7 +116,7 @@ def bert_config(**config):
 
 
 def bert_inputs(*batch):
-    """Returns batches padded at the end by up to half the length."""
+    """Returns batches with padding at the end, of up to half the length."""
     ids = torch.randint(1, 53, (*batch, 12))
     lengths = torch.randint(6, 13, (*batch, 1))
     mask = (torch.arange(12) < lengths).long()

@@ -92,8 +92,11 @@ def scopes(dtype):
 
 
 def record(name, make, out, loss, optimizer, steps=STEPS, f32_steps=None, state=None, more=None):
-    """make(dtype) returns a filled model, out(model, batch, dtype) its output, and loss(output, batch, dtype) the
-    loss."""
+    """Records a model.
+
+    make(dtype) returns a filled model, out(model, batch, dtype) its output, and
+    loss(output, batch, dtype) the loss.
+    """
     result = {"state": state, **(more or {})}
     for dtype in (torch.float64, torch.float32):
         with scopes(dtype):

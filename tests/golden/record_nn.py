@@ -1,8 +1,8 @@
 """Records results of PyTorch and Transformers, for tests/nn: writes nn.safetensors and the folder
 gpt2_tiny/ (a model as Transformers saves it).
 
-Trajectories are float64. Each contains the initial weights, the data, the loss of every step and
-the final weights.
+Trajectories are float64. Each trajectory contains the initial weights, the data, the loss of every
+step and the final weights.
 """
 
 import math
@@ -135,7 +135,7 @@ class Transformer(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Ties the head to the embedding."""
+    """A GPT whose head is tied to the embedding."""
 
     def __init__(self, **size):
         super().__init__()

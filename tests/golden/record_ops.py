@@ -32,7 +32,7 @@ SPECIALS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e20, -1e20, 1e-20, -
 
 
 def make_input(operand, rng, position):
-    """An operand, as described by tests/op_case.h."""
+    """Returns an operand that tests/op_case.h describes."""
     kind, shape = operand["kind"], tuple(operand["shape"])
     low, high = operand["low"], operand["high"]
     if kind == "ints":
@@ -119,7 +119,7 @@ def write(path, tensors):
 
 
 def promotion():
-    """The dtype that two operands are promoted to: positions in dtypes, [left, right]."""
+    """Returns tables of the promoted dtypes of two operands, as positions in dtypes."""
     dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
     dtypes += [torch.int64, torch.int32, torch.uint8, torch.bool]
 
@@ -139,7 +139,7 @@ def promotion():
 
 def main():
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # some cases compute the variance of nothing on purpose
+    warnings.simplefilter("ignore")  # some cases compute the variance of no elements on purpose
     families = {"promotion": promotion()}
     for case in json.load(sys.stdin):
         if case["torch"]:

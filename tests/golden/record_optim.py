@@ -1,8 +1,8 @@
 """Records PyTorch's optimizers and gradient clipping, for tests/optim: writes optim.json.
 
 The parameters have the shapes a = (3, 2) and b = (3,). Element i of the nine starts at cos(0.7 i),
-and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All in float64, also the
-scalars of optimizers.
+and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All values are float64,
+including the scalars of optimizers.
 
 PyTorch has no Lion, LAMB and LARS. The classes below follow Program 1 of arXiv:2302.06675, Algorithm 2
 of arXiv:1904.00962 and Algorithm 1 of arXiv:1708.03888. Muon has only the parameter a, because it
@@ -70,7 +70,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def ratio(above, below, value):
-    """The value if both norms are positive, else 1."""
+    """Returns the value if both norms are positive, else 1."""
     return value if above > 0 and below > 0 else 1.0
 
 
@@ -226,7 +226,7 @@ def schedule_free():
 
 
 def trace_schedule_free(make):
-    """The values after each EVERY steps, and there also those of evaluation."""
+    """Returns the values of training and of evaluation after each EVERY steps."""
     params = parameters()
     optimizer = make(params)
     optimizer.train()

@@ -96,7 +96,7 @@ def record(case):
     return case
 
 
-# A loss that falls, stalls, is not a number, rises and falls again.
+# The loss falls, stalls, is not a number, rises and falls again.
 LOSSES = [3, 2.5, 2.1, 2.1, 2.0999, 2.0999, 2.2, "NaN", 2.3, 2.0998, 1.9, 1.9, 1.9, 1.9, 1.9, 1.9]
 LOSSES += [1.5 + 0.1 * math.sin(t) for t in range(14)] + [0.5, 0.4999999, 0.3, 0.29, 0.2, 0.1, 0, -0.1, -0.2, -3]
 

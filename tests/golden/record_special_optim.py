@@ -4,8 +4,8 @@ The parameters and gradients are those of record_optim.py, all in float64, excep
     sparse: the gradient of a = (5, 3) and b = (4,) has the rows i with (i + t) % 3 = 0 (a) and
         (i + t) % 2 = 0 (b), and is a sparse tensor for torch.optim.SparseAdam;
     adamw_8bit: one parameter (65, 64) starts at cos(0.7 i) and has the gradient
-        (0.5 + 0.1 (i % 5)) p + 0.5 sin(0.3 t + i) 10^-(i % 4). Recorded are every 41st element and the
-        sum of squares.
+        (0.5 + 0.1 (i % 5)) p + 0.5 sin(0.3 t + i) 10^-(i % 4). Every 41st element and the sum of
+        squares are recorded.
 
 Prodigy is that of the package prodigyopt 1.1.2. Lookahead follows Algorithm 1 of arXiv:1907.08610.
 AdamW8bit follows section 2 of arXiv:2110.02861: dynamic tree quantization of blocks of 256 elements, a
@@ -58,7 +58,7 @@ def states(optimizer, params):
 
 
 def trace(make, params=parameters, gradients=set_gradients, record=values):
-    """The values after each EVERY steps, and the state and the options of the groups at the end."""
+    """Returns the values after each EVERY steps, and the final state and options of the groups."""
     params = params()
     optimizer = make(params)
     rows = []

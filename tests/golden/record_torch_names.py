@@ -1,8 +1,8 @@
 """Records the public names of PyTorch 2.15 for tools/parity: writes tests/torch_names.txt.
 
-Left out are names that PyTorch's documentation does not list: parts of implementations (cudnn_*,
-quantized_*, *_copy, ...), types of symbolic shapes, and functions that end with an underscore, which
-are in-place forms.
+The names that PyTorch's documentation does not list are left out: parts of implementations (cudnn_*,
+quantized_*, *_copy, ...), types of symbolic shapes, and in-place functions, which end with an
+underscore.
 """
 
 import inspect

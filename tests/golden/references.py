@@ -1,4 +1,4 @@
-"""PyTorch references of op cases that do not fit in one expression (OpCase::torch)."""
+"""Computes references of op cases with PyTorch, if one expression (OpCase::torch) is not enough."""
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +12,12 @@ def attention(q, k, v, mask=None, causal=False, scale=None):
 
 
 def digamma(x):
-    """The digamma function. PyTorch's gradient has an error of 1e-9 unless x is large."""
+    """Computes the digamma function. PyTorch's gradient has an error of 1e-9 unless x is large."""
     return torch.digamma(x + 20) - sum(1 / (x + i) for i in range(20))
 
 
 def hardsigmoid(x):
-    """The piecewise linear sigmoid. PyTorch's gradient in f64 is 1/6 rounded to f32."""
+    """Computes the piecewise linear sigmoid. PyTorch's gradient in f64 is 1/6 rounded to f32."""
     return F.relu6(x + 3) / 6
 
 
@@ -70,7 +70,7 @@ def gru_step(from_x, from_h, h):
 
 
 def sigmoid_focal_loss(x, target, alpha=0.25, gamma=2.0, reduction="none"):
-    """The focal loss of torchvision.ops, written with the probability of the target."""
+    """Computes the focal loss of torchvision.ops from the probability of the target."""
     p = torch.sigmoid(x)
     p = p * target + (1 - p) * (1 - target)
     loss = F.binary_cross_entropy_with_logits(x, target, reduction="none") * (1 - p) ** gamma
@@ -85,32 +85,32 @@ def shifted(x, shift=4):
 
 
 def symmetric(x, shift=0):
-    """Symmetric matrices, which are positive-definite if the shift is large."""
+    """Returns symmetric matrices, which are positive-definite if the shift is large."""
     return shifted((x + x.mT) / 2, shift)
 
 
 def filtered_singular_values(x, full_matrices):
-    """U exp(-S) Vh, which does not depend on the signs of the singular vectors, and S."""
+    """Returns U exp(-S) Vh, which does not depend on the signs of the singular vectors, and S."""
     u, s, vh = torch.linalg.svd(x, full_matrices=full_matrices)
     k = s.shape[-1]
     return (u[..., :k] * torch.exp(-s).unsqueeze(-2)) @ vh[..., :k, :], s
 
 
 def filtered_eigenvalues(x, uplo):
-    """V exp(-L) V^T, which does not depend on the signs of the eigenvectors, and L."""
+    """Returns V exp(-L) V^T, which does not depend on the signs of the eigenvectors, and L."""
     values, v = torch.linalg.eigh(x, UPLO=uplo)
     return (v * torch.exp(-values).unsqueeze(-2)) @ v.mT, values
 
 
 def condition(x, order):
-    """The condition number of the given order, which PyTorch cannot differentiate."""
+    """Returns the condition number of an order for which PyTorch cannot differentiate cond()."""
     if x.shape[-1] == 0:
         return torch.linalg.cond(x, order) + x.sum((-2, -1))
     return torch.linalg.matrix_norm(x, order) * torch.linalg.matrix_norm(torch.linalg.inv(x), order)
 
 
 def fractional_pool(pool, x, kernel, **options):
-    """Fractional max pooling with the random numbers 0, 3/8, 6/8, 1/8, ..."""
+    """Computes fractional max pooling with the random numbers 0, 3/8, 6/8, 1/8, ..."""
     n = len(kernel)
     planes = x.shape[:-n] if x.dim() == n + 2 else (1, *x.shape[:-n])
     samples = torch.arange(planes[0] * planes[1] * n, dtype=x.dtype) * 3 % 8 / 8

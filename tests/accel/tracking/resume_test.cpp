@@ -32,7 +32,7 @@ using tests::Recorder;
 using tests::TemporaryFolder;
 using tests::with;
 
-// A tracker that writes a file. Every row has the step and one value, "x".
+// Tests a tracker that writes a file. Every row has the step and one value, "x".
 class FileTracker : public testing::TestWithParam<const char*> {
   protected:
     static std::string name() { return GetParam(); }
