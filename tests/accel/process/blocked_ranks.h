@@ -15,7 +15,7 @@ namespace axle::tests {
 // share the folder with their pids.
 class BlockedRanks {
   public:
-    // Called by a rank before the call that must block.
+    // A rank calls enter() before the call that must block.
     void enter(int rank) const { std::ofstream(path(rank)) << ::getpid() << '\n'; }
     // Waits until the rank has called enter() and its main thread is blocked. Returns false after
     // 20 seconds.

@@ -55,7 +55,8 @@ class Call {
     std::vector<std::int64_t> integers(const std::string& name);
     std::vector<double> numbers(const std::string& name);
     const nlohmann::json& value(const std::string& name);  // any value, such as a list of lists
-    // An integer or [height, width]. A null stands for the height or the width of the fallback.
+    // Return an argument that is an integer or [height, width]. A null stands for the height or the
+    // width of the fallback.
     Size2 size2(const std::string& name);
     Size2 size2(const std::string& name, Size2 fallback);
     std::optional<Size2> maybe_size2(const std::string& name);  // an empty list is not a size

@@ -50,8 +50,7 @@ void freeze(How how) {
     for (;;) pause();
 }
 
-// The program of a rank: it runs two collectives, and a third collective that the victim does not
-// complete.
+// Runs two collectives, and a third collective that the victim does not complete.
 void run_rank(const Job& job, int rank) {
     std::ofstream(pid_file(job, rank)) << getpid() << '\n';
     const bool is_victim = rank == job.victim;

@@ -57,8 +57,8 @@ nn::BertForMaskedLM bert() {
 Tensor numbers(std::initializer_list<std::int64_t> values, const Shape& shape) {
     return tensor(std::vector<std::int64_t>(values)).reshape(shape);
 }
-// Two sequences. The label of a token is the next token. The last tokens, and token 2 of the first
-// sequence, have no label.
+// Return two sequences and their labels. The label of a token is the next token. The last tokens,
+// and token 2 of the first sequence, have no label.
 Tensor ids() { return numbers({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 6}); }
 Tensor labels() { return numbers({2, 3, -100, 5, 6, -100, 8, 9, 10, 11, 12, -100}, {2, 6}); }
 
@@ -106,8 +106,8 @@ TEST(PositionIds, GiveTheSameBitsAsDefaultPositionsIfTheyCountFromZero) {
     expect_same_bits_for_default_positions(bert());
 }
 
-// The first sequence has two documents of 3 and 3 tokens, the second sequence has documents of 2, 1
-// and 3 tokens.
+// Returns positions of documents. The first sequence has two documents of 3 and 3 tokens, the
+// second sequence has documents of 2, 1 and 3 tokens.
 Tensor packed() { return numbers({0, 1, 2, 0, 1, 2, 0, 1, 0, 0, 1, 2}, {2, 6}); }
 struct Document {
     std::int64_t row, begin, count;
