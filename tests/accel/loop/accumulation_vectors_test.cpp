@@ -32,7 +32,7 @@ std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     const auto step = accel::CheckpointReader(folder)
                           .read(str("random_states_", accelerator.process_index()))["step"]
                           .integer();
-    // All ranks must read this checkpoint before the next one replaces it.
+    // All ranks must read this checkpoint before the next checkpoint replaces it.
     accelerator.wait_for_everyone();
     return step;
 }

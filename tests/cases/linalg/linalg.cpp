@@ -113,7 +113,7 @@ void linalg_equations(Cases& cases) {
 void linalg_determinants(Cases& cases) {
     matrix_case(cases, "det", "torch.linalg.det(x[0])", square_rows(),
                 [](In x) { return linalg::det(x[0]); });
-    // The last column equals the first one. PyTorch's gradient has an error of 1e-9, because it
+    // The last column equals the first column. PyTorch's gradient has an error of 1e-9, because it
     // adds a small number to the pivot that is 0.
     matrix_case(cases, "det/singular", "torch.linalg.det(torch.cat([x[0], x[0][..., :1]], -1))",
                 {{small({3, 2})}, {small({2, 5, 4})}}, [](In x) {
@@ -205,7 +205,7 @@ void linalg_least_squares(Cases& cases) {
     matrix_case(cases, "pinv/hermitian", "torch.linalg.pinv(symmetric(x[0]), hermitian=True)",
                 square_rows(),
                 [](In x) { return linalg::pinv(symmetric(x[0]), {.hermitian = true}); });
-    // The last column equals the first one. The rank changes if an operand changes.
+    // The last column equals the first column. The rank changes if an operand changes.
     matrix_case(cases, "pinv/deficient",
                 "torch.linalg.pinv(torch.cat([x[0], x[0][..., :1]], -1), rtol=1e-3)",
                 {{small({3, 2})}, {small({2, 6, 4})}}, [](In x) {

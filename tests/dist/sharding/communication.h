@@ -80,9 +80,9 @@ inline Communication formula(const std::vector<std::int64_t>& units,
     return result;
 }
 
-// Runs three micro-batches. Only the second one syncs, and the parameters are updated after it.
-// Expects the communication of formula() in each micro-batch. Returns the sum over all ranks and
-// micro-batches.
+// Runs three micro-batches. Only the second micro-batch syncs, and the parameters are updated after
+// it. Expects the communication of formula() in each micro-batch. Returns the sum over all ranks
+// and micro-batches.
 inline Communication expect_communication_of_formula(const RankRunner& run, int ranks,
                                                      dist::ShardingStrategy strategy,
                                                      bool has_replicas = false) {
