@@ -297,7 +297,7 @@ TEST(ScheduleCurves, ContinueFromPyTorchState) {
     });
 }
 
-// Keys of PyTorch's state that describe its internals or follow from other values.
+// Keys of values in PyTorch's state that are internal or computed from other values.
 const std::set<std::string> kNotCompared = {
     "_get_lr_called_within_step", "_is_initial",    "_scale_fn_custom", "use_beta1",
     "_schedule_phases",           "default_min_lr", "mode_worse",       "verbose"};
