@@ -90,7 +90,7 @@ void name_unary(NamedOps& ops) {
     ops["positive"] = [](Call& c) { return c.x(0); };
 }
 
-// Returns the second operand of a sum times alpha. The operand is the argument "other" or the
+// Returns alpha times the second operand of a sum. The operand is the argument "other" or the
 // second input.
 Scalar scaled_number(Call& c) {
     const Scalar other = c.scalar("other"), alpha = c.scalar("alpha", 1);
