@@ -46,12 +46,12 @@ Tensor square(const Tensor& x);
 Tensor reciprocal(const Tensor& x);
 
 // --- two or three operands, which broadcast (elementwise/special.cpp)
-// Returns a / b, rounded down. Has no gradient. Integers divided by 0 throw ValueError on the CPU and
-// give 0 on a GPU.
+// Returns a / b, rounded down. Has no gradient. Integers divided by 0 throw ValueError on the CPU
+// and give 0 on a GPU.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& a, Scalar b);
-// Return the rest of a / b, which has the sign of a (fmod) or of b (remainder). Integers divided by 0
-// throw ValueError on the CPU and give 0 on a GPU.
+// Return the rest of a / b, which has the sign of a (fmod) or of b (remainder). Integers divided by
+// 0 throw ValueError on the CPU and give 0 on a GPU.
 Tensor fmod(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& a, Scalar b);
 Tensor remainder(const Tensor& a, const Tensor& b);

@@ -15,8 +15,8 @@ struct LstmStep {
     }
 };
 
-// in: those of LstmStep, then the gradients of the next h and c. out: the gradients of the four sums
-// of gates and of c.
+// in: those of LstmStep, then the gradients of the next h and c. out: the gradients of the four
+// sums of gates and of c.
 struct LstmStepBackward {
     static constexpr int kIn = 11, kOut = 5;
     template <class T>

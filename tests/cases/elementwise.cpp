@@ -94,8 +94,9 @@ void quotients(Cases& cases) {
         cases.back().gradient = false;
         binary(cases, str(name, "/specials"), f, {{specials({11}), specials({11})}});
         cases.back().gradient = false;
-        refuses<ValueError>(cases, name, {"[2, 1]"},
-                            [f = f] { f(ints_of({3}), indices({3, 0}).reshape({2, 1})); });
+        refuses<ValueError>(cases, name, {"[2, 1]"}, [f = f] {
+            f(ints_of({3}), indices({3, 0}).reshape({2, 1}));
+        });
     }
     const std::pair<const char*, Tensor (*)(In)> with_number[] = {
         {"floor_divide(x[0], 3)", [](In x) { return floor_divide(x[0], 3); }},

@@ -1,5 +1,3 @@
-#include "kernels/ops/loss.h"
-
 #include <limits>
 
 #include "core/autograd/autograd.h"
@@ -7,6 +5,7 @@
 #include "core/ops/index_checks.h"
 #include "core/ops/losses/loss_helpers.h"
 #include "core/profiler/profiler.h"
+#include "kernels/ops/loss.h"
 
 namespace axle {
 namespace {

@@ -1,9 +1,8 @@
 // The CTC loss. A task processes one sample.
-#include "kernels/ops/loss.h"
-
 #include <algorithm>
 #include <utility>
 
+#include "kernels/ops/loss.h"
 #include "kernels/rules/ctc_rules.h"
 #include "kernels/thread_pool.h"
 
