@@ -78,6 +78,9 @@ LSTMCell::LSTMCell(std::int64_t input_size, std::int64_t hidden_size, CellOption
                     {&weight_ih, &weight_hh, &bias_ih, &bias_hh});
 }
 void LSTMCell::visit(Visitor& v) { visit_parameters(*this, v); }
+LSTMState LSTMCell::operator()(const Tensor& x, const LSTMState& state) {
+    return Model::operator()(x, state);
+}
 LSTMState LSTMCell::forward(const Tensor& x, const LSTMState& state) {
     const recurrent::State next = next_state("LSTMCell", Cell::lstm, *this, x, {state.h, state.c});
     return {next.h, next.c};

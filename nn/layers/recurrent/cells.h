@@ -45,9 +45,7 @@ struct CellOptions {
 class LSTMCell : public Model<LSTMCell> {
   public:
     LSTMCell(std::int64_t input_size, std::int64_t hidden_size, CellOptions options = {});
-    LSTMState operator()(const Tensor& x, const LSTMState& state = {}) {
-        return Model::operator()(x, state);
-    }
+    LSTMState operator()(const Tensor& x, const LSTMState& state = {});
     LSTMState forward(const Tensor& x, const LSTMState& state = {});
     void visit(Visitor& v) override;
 

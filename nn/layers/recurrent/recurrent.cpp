@@ -31,6 +31,15 @@ LSTM::LSTM(std::int64_t input_size, std::int64_t hidden_size, LSTMOptions option
               {options.num_layers, options.bias, options.batch_first, options.dropout,
                options.bidirectional, options.proj_size}) {}
 
+std::pair<Tensor, LSTMState> LSTM::operator()(const Tensor& x, const LSTMState& initial) {
+    return Model::operator()(x, initial);
+}
+
+std::pair<PackedSequence, LSTMState> LSTM::operator()(const PackedSequence& x,
+                                                      const LSTMState& initial) {
+    return Model::operator()(x, initial);
+}
+
 std::pair<Tensor, LSTMState> LSTM::forward(const Tensor& x, const LSTMState& initial) {
     auto [y, last] = layers_.forward(x, {initial.h, initial.c}, is_training());
     return {y, {last.h, last.c}};

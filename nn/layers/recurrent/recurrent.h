@@ -81,13 +81,9 @@ class LSTM : public Model<LSTM> {
   public:
     LSTM(std::int64_t input_size, std::int64_t hidden_size, LSTMOptions options = {});
 
-    std::pair<Tensor, LSTMState> operator()(const Tensor& x, const LSTMState& initial = {}) {
-        return Model::operator()(x, initial);
-    }
+    std::pair<Tensor, LSTMState> operator()(const Tensor& x, const LSTMState& initial = {});
     std::pair<PackedSequence, LSTMState> operator()(const PackedSequence& x,
-                                                    const LSTMState& initial = {}) {
-        return Model::operator()(x, initial);
-    }
+                                                    const LSTMState& initial = {});
     std::pair<Tensor, LSTMState> forward(const Tensor& x, const LSTMState& initial = {});
     std::pair<PackedSequence, LSTMState> forward(const PackedSequence& x,
                                                  const LSTMState& initial = {});
