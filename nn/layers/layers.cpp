@@ -14,6 +14,13 @@ std::int64_t positive(const char* who, const char* name, std::int64_t size) {
 
 }  // namespace
 
+void MaxNorm::scale_rows(const Tensor& table, const Tensor& ids, double p, double limit) {
+    const NoGrad no_grad;
+    const Tensor used = flatten(ids), rows = index_select(table.detach(), 0, used);
+    // A row that occurs several times is written several times with the same values.
+    table.detach().index_put_({used}, renorm(rows, p, 0, limit));
+}
+
 Embedding::Embedding(std::int64_t rows, std::int64_t width,
                      std::optional<std::int64_t> padding_idx_, const EmbeddingOptions& options_)
     : weight(init::parameter(
@@ -42,13 +49,7 @@ Tensor Embedding::forward(const Tensor& ids) {
                 "replaced, for example because processes divide the table");
         return policy->look_up(*this, ids);
     }
-    if (options.max_norm) {
-        const NoGrad no_grad;
-        const Tensor used = flatten(ids), table = weight.detach();
-        // A row that occurs several times is written several times with the same values.
-        weight.detach().index_put_(
-            {used}, renorm(index_select(table, 0, used), options.norm_type, 0, *options.max_norm));
-    }
+    options.max_norm.apply(weight, ids, options.norm_type);
     const Tensor rows = embedding(ids, weight, padding_idx);
     if (!options.scale_grad_by_freq) return rows;
     const Tensor used = flatten(ids);

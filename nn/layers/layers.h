@@ -20,9 +20,32 @@ struct EmbeddingPolicy {
     virtual Tensor look_up(const Embedding& layer, const Tensor& ids) = 0;
 };
 
+// An optional limit of the norms of rows, such as 1.0. A limit contains a pointer to the code that
+// applies it, so that the linker drops this code from programs without a limit.
+class MaxNorm {
+  public:
+    MaxNorm() = default;
+    MaxNorm(double limit)  // NOLINT(google-explicit-constructor): options are numbers
+        : limit_(limit), apply_(&scale_rows) {}
+
+    explicit operator bool() const { return apply_ != nullptr; }
+    double operator*() const { return limit_; }
+    // Scales the rows of the table [rows, width] that ids contains and whose p-norm exceeds the
+    // limit to the limit. Does nothing without a limit.
+    void apply(const Tensor& table, const Tensor& ids, double p) const {
+        if (apply_ != nullptr) apply_(table, ids, p, limit_);
+    }
+
+  private:
+    static void scale_rows(const Tensor& table, const Tensor& ids, double p, double limit);
+
+    double limit_ = 0;
+    void (*apply_)(const Tensor&, const Tensor&, double, double) = nullptr;
+};
+
 struct EmbeddingOptions {
     // Before a lookup, rows with a larger norm are scaled to this norm, without a gradient.
-    std::optional<double> max_norm = {};
+    MaxNorm max_norm = {};
     double norm_type = 2;  // the p of the norm
     // Divides the gradient of a row by the number of times that it occurs in ids.
     bool scale_grad_by_freq = false;
