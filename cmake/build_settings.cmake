@@ -35,7 +35,7 @@ endif()
 
 # Hot functions request -O3 with attributes; -O3 everywhere costs compile time but is not faster.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
-set(cold_options $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+set(cold_options $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-Os>)
 
 # These options make messages contain file names relative to the root.
 set(cxx "$<COMPILE_LANGUAGE:CXX>")
