@@ -78,6 +78,21 @@ Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
+// Returns x [N, C, ...] normalized over the dimensions after C. weight and bias are [C] or
+// undefined. Throws ShapeError unless x has at least three dimensions.
+Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                     double eps = 1e-5);
+struct LocalResponseNormOptions {
+    double alpha = 1e-4;
+    double beta = 0.75;
+    double k = 1;
+};
+// Returns x / (k + alpha m)^beta, where m is the mean square over `size` neighboring channels, of
+// which those outside of x [N, C, ...] are 0 (Krizhevsky et al., 2012). Throws ShapeError unless x
+// has at least three dimensions, and ValueError unless size is positive.
+Tensor local_response_norm(const Tensor& x, std::int64_t size,
+                           const LocalResponseNormOptions& options = {});
+
 // --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError for a
 // kernel, stride, dilation or size that is not positive and below 2^31, and for a padding that is
 // negative or too large. Throw ShapeError if a dimension other than N is empty, or if the result

@@ -1,5 +1,6 @@
 #include "kernels/ops/channel_norm.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/autograd/autocast.h"
@@ -16,6 +17,12 @@ void check_input(const char* op, const Tensor& x) {
     check_device(op, {&x});
     check_floating(op, x);
     if (x.dim() < 2) throw ShapeError(str(op, ": x must be [N, C, ...]: x ", x.shape()));
+}
+
+void check_spatial(const char* op, const Tensor& x) {
+    check_input(op, x);
+    if (x.dim() < 3)
+        throw ShapeError(str(op, ": x must have at least three dimensions: ", x.shape()));
 }
 
 // Throws unless v, a weight or another per-channel vector, is undefined, or is [C] on x's device
@@ -222,6 +229,28 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
                       });
                       return requested.grads();
                   });
+}
+
+Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+    const profiler::OpScope scope("instance_norm");
+    check_spatial("instance_norm", x);
+    return group_norm(x, std::max<std::int64_t>(1, x.size(1)), weight, bias, eps);
+}
+
+Tensor local_response_norm(const Tensor& x, std::int64_t size,
+                           const LocalResponseNormOptions& options) {
+    const profiler::OpScope scope("local_response_norm");
+    check_spatial("local_response_norm", x);
+    if (size < 1) throw ValueError(str("local_response_norm: size must be positive: ", size));
+    const Tensor wide = is_half(x.dtype()) ? to(x, f32) : x;
+    Dims padding;
+    for (int d = 2; d < x.dim(); ++d) padding.push_back(0), padding.push_back(0);
+    padding.push_back(size / 2), padding.push_back((size - 1) / 2);
+    const Tensor squares = pad(square(wide), padding);
+    Tensor total = narrow(squares, 1, 0, x.size(1));
+    for (std::int64_t i = 1; i < size; ++i) total = add(total, narrow(squares, 1, i, x.size(1)));
+    const double factor = options.alpha / static_cast<double>(size);
+    return to(div(wide, pow(add(mul(total, factor), options.k), options.beta)), x.dtype());
 }
 
 }  // namespace axle

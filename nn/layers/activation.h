@@ -63,4 +63,22 @@ class Unflatten : public Model<Unflatten> {
     Shape sizes;
 };
 
+// Apply axle::pixel_shuffle and axle::pixel_unshuffle. forward() throws their errors.
+class PixelShuffle : public Model<PixelShuffle> {
+  public:
+    explicit PixelShuffle(std::int64_t upscale_factor_) : upscale_factor(upscale_factor_) {}
+    Tensor forward(const Tensor& x) { return pixel_shuffle(x, upscale_factor); }
+    void visit(Visitor&) override {}
+
+    std::int64_t upscale_factor;
+};
+class PixelUnshuffle : public Model<PixelUnshuffle> {
+  public:
+    explicit PixelUnshuffle(std::int64_t downscale_factor_) : downscale_factor(downscale_factor_) {}
+    Tensor forward(const Tensor& x) { return pixel_unshuffle(x, downscale_factor); }
+    void visit(Visitor&) override {}
+
+    std::int64_t downscale_factor;
+};
+
 }  // namespace axle::nn

@@ -131,6 +131,37 @@ void add_group_norm_cases(Cases& cases) {
     cases.back().tolerance = {.f32 = 1e-4};  // inputs are near 102, as in batch_norm/far
 }
 
+void add_neighbor_norm_cases(Cases& cases) {
+    const auto add = [&](const std::string& name, const char* torch, int parameters,
+                         std::function<Outputs(In)> call) {
+        cases.push_back(
+            {.name = name,
+             .torch = torch,
+             .call = std::move(call),
+             .rows = with_channels({{3, 6, 5}, {2, 6, 2, 3}, {1, 6, 67}, {0, 6, 2}}, parameters),
+             .twice = true,
+             .tolerance = kChannelsSummed});
+    };
+    add("instance_norm", "F.instance_norm(x[0])", 0, [](In x) { return instance_norm(x[0]); });
+    add("instance_norm/affine", "F.instance_norm(x[0], weight=x[1], bias=x[2], eps=0.01)", 2,
+        [](In x) { return instance_norm(x[0], x[1], x[2], 0.01); });
+    add("local_response_norm", "F.local_response_norm(x[0], 3)", 0,
+        [](In x) { return local_response_norm(x[0], 3); });
+    add("local_response_norm/even", "F.local_response_norm(x[0], 4, 0.5, 0.6, 2.0)", 0,
+        [](In x) { return local_response_norm(x[0], 4, {.alpha = 0.5, .beta = 0.6, .k = 2}); });
+    refuses<ShapeError>(cases, "instance_norm", {"[2, 3]"}, [] {
+        instance_norm(floats_of({2, 3}));
+    });
+    refuses<ShapeError>(cases, "local_response_norm", {"[2, 3]"}, [] {
+        local_response_norm(floats_of({2, 3}), 2);
+    });
+    refuses<ValueError>(cases, "local_response_norm", {"0"}, [] {
+        local_response_norm(floats_of({2, 3, 4}), 0);
+    });
+    refuses<UsageError>(cases, "instance_norm", {}, [] { instance_norm(Tensor()); });
+    refuses<UsageError>(cases, "local_response_norm", {}, [] { local_response_norm(Tensor(), 2); });
+}
+
 void add_bad_norm_calls(Cases& cases) {
     refuses<DTypeError>(cases, "softmax", {"int64"}, [] { softmax(ints_of({2})); });
     refuses<IndexError>(cases, "softmax", {"2"}, [] { softmax(floats_of({2, 3}), 2); });
@@ -197,6 +228,7 @@ void add_norm_cases(Cases& cases) {
         [](In x) { return rms_norm(x[0], {}, 0.01); });
     add_batch_norm_cases(cases);
     add_group_norm_cases(cases);
+    add_neighbor_norm_cases(cases);
     // The length of the first row is a multiple of the SIMD pack size; the length of the second is
     // not.
     const std::vector<Row> long_rows = {{floats({2, 16400})}, {floats({2, 16403})}};

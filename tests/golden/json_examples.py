@@ -134,6 +134,8 @@ EXAMPLES += [
     ("batch_norm", [R(4, 3), R(3), P(3), R(3), R(3)], {}),
     ("batch_norm", [R(4, 3), None, None], {"training": True}),
     ("group_norm", [R(2, 4, 3), R(4), R(4)], {"num_groups": 2}),
+    ("instance_norm", [R(2, 3, 4)], {"eps": 1e-2}),
+    ("local_response_norm", [R(2, 4, 3)], {"size": 3, "alpha": 0.5}),
     ("max_pool2d", [R(1, 2, 5, 5)], {"kernel_size": 2, "stride": 1}),
     ("avg_pool2d", [R(1, 2, 5, 5)],
      {"kernel_size": [3, 2], "padding": 1, "count_include_pad": False}),

@@ -70,18 +70,6 @@ LocalResponseNorm::LocalResponseNorm(std::int64_t size_, LocalResponseNormOption
     if (size < 1) throw ValueError(str("LocalResponseNorm: size must be positive: ", size));
 }
 
-Tensor LocalResponseNorm::forward(const Tensor& x) {
-    if (x.dim() < 3)
-        throw ShapeError(
-            str("LocalResponseNorm: x must have at least three dimensions: x is ", x.shape()));
-    Dims padding;
-    for (int d = 2; d < x.dim(); ++d) padding.push_back(0), padding.push_back(0);
-    padding.push_back(size / 2), padding.push_back((size - 1) / 2);
-    const Tensor squares = pad(square(x), padding);
-    Tensor total = squares.narrow(1, 0, x.size(1));
-    for (std::int64_t i = 1; i < size; ++i) total = total + squares.narrow(1, i, x.size(1));
-    const double factor = options.alpha / static_cast<double>(size);
-    return x / pow(total * factor + options.k, options.beta);
-}
+Tensor LocalResponseNorm::forward(const Tensor& x) { return local_response_norm(x, size, options); }
 
 }  // namespace axle::nn

@@ -53,15 +53,7 @@ using InstanceNorm1d = InstanceNorm<1>;
 using InstanceNorm2d = InstanceNorm<2>;
 using InstanceNorm3d = InstanceNorm<3>;
 
-struct LocalResponseNormOptions {
-    double alpha = 1e-4;
-    double beta = 0.75;
-    double k = 1;
-};
-
-// Divides each element of x [N, C, ...] by (k + alpha m)^beta. m is the mean of the squares of
-// `size` neighboring channels, centered on the element's channel. Channels outside [0, C) count as
-// zeros.
+// Applies axle::local_response_norm.
 class LocalResponseNorm : public Model<LocalResponseNorm> {
   public:
     // Throws ValueError unless size is positive.

@@ -102,6 +102,17 @@ void name_normalizations(NamedOps& ops) {
         return group_norm(c.x(0), c.integer("num_groups"), c.optional_x(1), c.optional_x(2),
                           c.number("eps", 1e-5));
     };
+    ops["instance_norm"] = [](Call& c) {
+        c.support_only("running_mean", nullptr), c.support_only("running_var", nullptr);
+        c.support_only("use_input_stats", true), c.ignore({"momentum", "cudnn_enabled"});
+        return instance_norm(c.x(0), c.optional_x(1), c.optional_x(2), c.number("eps", 1e-5));
+    };
+    ops["local_response_norm"] = [](Call& c) {
+        return local_response_norm(c.x(0), c.integer("size"),
+                                   {.alpha = c.number("alpha", 1e-4),
+                                    .beta = c.number("beta", 0.75),
+                                    .k = c.number("k", 1)});
+    };
 }
 
 MaxPoolOptions max_pool_options(Call& c) {

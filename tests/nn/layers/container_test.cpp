@@ -226,6 +226,12 @@ TEST(ParameterContainers, RejectNamesIndicesAndTensorsThatAreNotLeaves) {
                              [&] { model.dict.insert("d", Tensor()); });
 }
 
+TEST(PixelShuffle, IsInvertedByPixelUnshuffle) {
+    const Tensor x = arange(48).reshape({2, 8, 1, 3}), y = nn::PixelShuffle(2)(x);
+    expect_same_bits(y, pixel_shuffle(x, 2));
+    expect_same_bits(nn::PixelUnshuffle(2)(y), x);
+}
+
 TEST(Unflatten, DividesADimension) {
     const Tensor x = arange(24).view({2, 12});
     EXPECT_EQ(nn::Unflatten(1, {3, 4})(x).shape(), Shape({2, 3, 4}));
