@@ -27,8 +27,9 @@ if(PROJECT_IS_TOP_LEVEL)
     endif()
 endif()
 
-# With this option and the settings in cached_compiler, ccache compares precompiled headers of GCC by
-# their contents, so that clones share objects. Those of Clang contain the path of the clone.
+# With this option and the settings in cached_compiler, ccache compares precompiled headers of GCC
+# by their contents, so that clones share objects. The precompiled headers of Clang contain the path
+# of the clone.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT AXLE_PRECOMPILE STREQUAL "OFF")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
@@ -83,8 +84,8 @@ endif()
 # In builds with sanitizers, only kernels and layers with hot loops are optimized, which halves the
 # compile time of the others (see layer() in CMakeLists.txt).
 set(sanitized_options $<$<BOOL:${AXLE_SANITIZE}>:-O1>)
-# outline_checks(target): the address sanitizer of Clang calls functions instead of adding code to each
-# access. Otherwise, Clang needs minutes for some kernels.
+# outline_checks(target): makes the address sanitizer of Clang call functions instead of adding code
+# to each memory access. Otherwise, Clang needs minutes for some kernels.
 function(outline_checks target)
     if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
         target_compile_options(

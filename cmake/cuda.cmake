@@ -49,8 +49,8 @@ if(cuda AND NOT simulated)
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
         set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
-    # Affects only the code that launches kernels: nvcc always optimizes kernels. With -O3, this code
-    # takes half of the compile time.
+    # Compiles the host code that launches kernels with -O1, because with -O3 it takes half of the
+    # compile time. nvcc optimizes the kernels themselves in any case.
     string(REPLACE "-O3" "-O1" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
@@ -164,8 +164,8 @@ function(cuda_simulator)
     endif()
 endfunction()
 
-# cuda_tests(): builds tests/cuda/ as test_cuda for a real GPU, unless the build is SIMULATED, and
-# as test_cuda_simulated, if the build is SIMULATED or AXLE_SIMULATED_TESTS is ON.
+# cuda_tests(): builds tests/cuda/ as test_cuda for a real GPU, unless the build is SIMULATED. Also
+# builds it as test_cuda_simulated if the build is SIMULATED or AXLE_SIMULATED_TESTS is ON.
 function(cuda_tests)
     file(GLOB sources CONFIGURE_DEPENDS tests/cuda/*_test.cpp)
     if(NOT cuda OR NOT sources)

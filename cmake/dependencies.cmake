@@ -1,6 +1,6 @@
 # The libraries with which Axle is built. Public headers do not use them, so users of the library
-# need only those that programs link: zlib, yaml-cpp and libsodium. The libraries of tests and
-# benchmarks are found in CMakeLists.txt.
+# need only the libraries that programs link: zlib, yaml-cpp and libsodium. The libraries of tests
+# and benchmarks are found in CMakeLists.txt.
 
 # These targets are global, so that targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)

@@ -1,7 +1,8 @@
-# eigen_libraries(): if Eigen is installed, builds the libraries with which `axle bench` compares.
-# Eigen has no kernels for several instruction sets in one program, so there is one library for each
-# target of kernels/cpu/targets.h, libaxle_eigen_<target>.so. With AXLE_NATIVE, there is only the one
-# for this machine. Sets `eigen_libraries` to their targets.
+# eigen_libraries(): if Eigen is installed, builds the libraries of Eigen's kernels with which `axle
+# bench` compares Axle's kernels. Eigen has no kernels for several instruction sets in one program,
+# so there is one library for each target of kernels/cpu/targets.h, libaxle_eigen_<target>.so. With
+# AXLE_NATIVE, only the library for this machine is built. Sets `eigen_libraries` to the targets of
+# the libraries.
 macro(eigen_libraries)
     set(eigen_libraries "")
     find_package(Eigen3 3.4 QUIET NO_MODULE)
@@ -16,7 +17,8 @@ macro(eigen_libraries)
     endif()
 endmacro()
 
-# eigen_library(target flags): adds the library for a target, except if AXLE_NATIVE selects another.
+# eigen_library(target flags): adds the library for a target, unless AXLE_NATIVE selects another
+# target.
 function(eigen_library target flags)
     get_target_property(native axle_kernels AXLE_NATIVE_NAME)
     if(native AND NOT native STREQUAL target)

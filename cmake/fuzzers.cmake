@@ -1,6 +1,7 @@
-# Fuzz tests of parsers, for builds with sanitizers. Each file tests/fuzz/<name>_fuzz.cpp is one program,
-# fuzz_<name>, that parses arbitrary bytes. The ctest fuzz.<name> runs it on the inputs in
-# tests/fuzz/corpus/<name>/. With AXLE_BUILD_FUZZERS, libFuzzer generates more inputs (see tools/fuzz).
+# Fuzz tests of parsers, for builds with sanitizers. Each file tests/fuzz/<name>_fuzz.cpp is one
+# program, fuzz_<name>, that parses arbitrary bytes. The ctest test fuzz.<name> runs the program on
+# the inputs in tests/fuzz/corpus/<name>/. With AXLE_BUILD_FUZZERS, libFuzzer generates more inputs
+# (see tools/fuzz).
 
 add_library(axle_fuzz OBJECT tests/fuzz/fuzz.cpp)
 target_link_libraries(axle_fuzz PUBLIC axle_headers axle)

@@ -1,7 +1,7 @@
-# axle::kernels, for programs that use only the kernels: <axle/kernels/...>, without Tensor. It needs
-# no library but the threads, and CUDA in builds with CUDA. In a project that adds this folder, it
-# builds only the kernels. When it is installed, it is the archive of axle::axle, of which a linker
-# takes only the objects that a program needs.
+# axle::kernels: the target for programs that use only the kernels (<axle/kernels/...>) and not
+# Tensor. It links only the thread library, and CUDA in builds with CUDA. In a project that adds
+# this folder, it builds only the kernels. The installed target is the archive of axle::axle; the
+# linker takes only the objects that a program needs.
 add_library(axle_kernels_archive STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:axle_kernels>)
 add_library(axle_kernels_only INTERFACE)
 add_library(axle::kernels ALIAS axle_kernels_only)

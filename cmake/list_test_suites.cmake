@@ -16,7 +16,7 @@ macro(add_part name cases)
     # If two tests had the same name, a property of one would apply to both.
     list(FIND names_of_suites "${name}" known)
     if(NOT known EQUAL -1)
-        message(FATAL_ERROR "two tests have the name ${name}")
+        message(FATAL_ERROR "two tests have the name ${name}; rename one of them")
     endif()
     list(APPEND names_of_suites "${name}")
     add_test("${name}" ${program} "--gtest_filter=${cases}" --gtest_brief=0)

@@ -1,13 +1,13 @@
-# Builds one engine library for each implementation of MPI, because their binary interfaces differ:
-# libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and compatible implementations, such as
-# Intel MPI and Cray MPICH. A program opens one of them on request. Only these libraries link MPI,
-# and nothing links them. AXLE_MPI enables them.
+# Builds one engine library for each implementation of MPI, because their binary interfaces differ.
+# The libraries are libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and compatible
+# implementations, such as Intel MPI and Cray MPICH. A program opens one of them on request. Only
+# these libraries link MPI, and no program links them. AXLE_MPI enables them.
 set(AXLE_MPI_COMPILERS "mpicc.openmpi;mpicc.mpich;mpicc" CACHE STRING
     "The compiler wrappers of MPI; the first one of each implementation is used")
 
 # mpi_engine(wrapper): reads the flags that a compiler wrapper prints with -show, and adds the
-# engine library of the wrapper's implementation of MPI. Sets `missing` to the reason if there is
-# none.
+# engine library of the wrapper's implementation of MPI. If it cannot add the library, sets
+# `missing` to the reason.
 function(mpi_engine wrapper)
     set(missing "${wrapper} is not installed" PARENT_SCOPE)
     string(MAKE_C_IDENTIFIER AXLE_MPI_${wrapper} program)
@@ -70,8 +70,8 @@ function(mpi_engine wrapper)
     set(mpi_engines ${mpi_engines} axle_mpi_${name} PARENT_SCOPE)
 endfunction()
 
-# mpi_engines(): adds the libraries, and sets `mpi_engines` to their targets. MPI has not been built
-# with sanitizers, so AUTO adds none in such a build.
+# mpi_engines(): adds the engine libraries, and sets `mpi_engines` to their targets. AUTO adds no
+# libraries in builds with sanitizers, because installed MPI libraries are built without sanitizers.
 macro(mpi_engines)
     set(mpi_engines "")
     if(NOT AXLE_MPI MATCHES "^(AUTO|ON|OFF)$")

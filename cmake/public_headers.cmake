@@ -6,8 +6,8 @@
 # folder core/ or data/.
 #
 # A header is public unless its first line begins with "// Private to", its name ends with -inl.h,
-# or its folder contains private headers: headers compiled for each instruction set, or shared by
-# the ops.
+# or its folder contains private headers. Such folders contain headers that are compiled for each
+# instruction set, or that only the ops use.
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)
@@ -44,7 +44,7 @@ add_custom_command(
 add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
 add_dependencies(axle axle_public_headers)
 
-# With the second folder, code can be moved between this tree and other projects unchanged:
+# The second include folder lets code move unchanged between this tree and other projects:
 # "core/tensor.h" is the same file in both.
 include(GNUInstallDirs)
 target_include_directories(

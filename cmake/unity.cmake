@@ -1,13 +1,15 @@
-# unity(target): if AXLE_UNITY is ON, compiles the sources of a target in groups of up to 16, which
-# takes a fifth to a half of the time, because sources include the same headers and instantiate the
-# same templates. A compiler process needs up to about 1.5 GB. Sources that define the same name are in
-# different groups.
+# unity(target): if AXLE_UNITY is ON, compiles the sources of a target in groups of up to 16. This
+# reduces the compile time to between a fifth and a half, because sources include the same headers
+# and instantiate the same templates. A compiler process needs up to about 1.5 GB. Sources that
+# define the same name are in different groups.
 #
-# The sources below are compiled alone: names of a using-directive or of a nested class conflict with
-# other sources of the target. A new conflict is a compile error: rename, or add the source.
+# The sources below are compiled alone: names of a using-directive or of a nested class conflict
+# with other sources of the target. A new conflict is a compile error; to fix it, rename a symbol or
+# add the source to this list.
 set(compiled_alone
     nn/module_call.cpp)
-# GCC collects the garbage of a large source so often that this takes an eighth of the time.
+# By default, GCC runs its garbage collection so often that it takes an eighth of the compile time
+# of a large source.
 if(AXLE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(
         "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-expand=400 --param ggc-min-heapsize=524288>")
@@ -15,8 +17,8 @@ endif()
 
 list(TRANSFORM compiled_alone PREPEND ${PROJECT_SOURCE_DIR}/)
 
-# defined_names(result source): sets `result` to the names that are defined at the start of a line: of
-# classes, aliases, constants and functions, but not of tests.
+# defined_names(result source): sets `result` to the names of classes, aliases, constants and
+# functions that are defined at the start of a line. Names of tests are left out.
 function(defined_names result source)
     file(STRINGS ${source} lines REGEX "^[A-Za-z[].*[({=;]")
     list(FILTER lines EXCLUDE REGEX "^(TEST|TYPED_TEST|INSTANTIATE|namespace|using|return)")

@@ -2,8 +2,8 @@
 #            -P cmake/write_installed_docs.cmake
 #
 # Copies README.md, CHANGELOG.md, SECURITY.md, LICENSE and docs/ from FROM to TO, as they are
-# installed. Relative links of the pages to files that are not copied are rewritten: links to public
-# headers, which are in HEADERS, lead to the installed headers, and other links become their text.
+# installed. Relative links of the pages to files that are not copied are rewritten. Links to public
+# headers, which are in HEADERS, lead to the installed headers. Other links become plain text.
 # INCLUDE is the path of the installed headers, relative to the folder in which TO is installed.
 cmake_minimum_required(VERSION 3.25)
 

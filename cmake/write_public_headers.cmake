@@ -36,11 +36,9 @@ foreach(header IN LISTS candidates)
     endif()
 endforeach()
 
-# Headers that few programs need are not in <axle/axle.h>, because each of them would slow down the
-# compilation of all programs: raw kernels (except the settings of the thread pool), the YAML
-# configuration of the training programs, the parts of trackers, the profiler, CUDA graphs, less
-# common file formats, drawings and simulations of schedules, convolution of signals and volumes, and
-# building blocks of other headers.
+# Headers that few programs need. <axle/axle.h> does not include them, because each of them would
+# slow down the compilation of all programs. Most are raw kernels, parts of trackers, the profiler,
+# CUDA graphs, less common file formats, and building blocks of other headers.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"

@@ -24,13 +24,13 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b, const ch
 // Throws UsageError if x is undefined, if x requires a gradient and ops are recorded, or if x is
 // sharded over processes.
 void check_in_place(const char* op, const Tensor& x);
-// Returns the operand of an in-place op on x. If the operand shares memory with x but has another
-// layout or dtype, returns a copy of it, because the op would otherwise read elements that it has
+// Returns the operand of an in-place op on x. Returns a copy if the operand shares memory with x
+// but has another layout or dtype. Otherwise, the op would read elements that it has already
 // changed.
 Tensor without_overlap(const Tensor& x, const Tensor& operand);
 
-// Returns the size of a tensor in bytes, or -1 if the product of the sizes other than 0 and of the
-// bytes per element exceeds int64. Sizes must not be negative.
+// Returns the size of a tensor in bytes, or -1 if the size exceeds int64. Dimensions of size 0 are
+// ignored in this check. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
 // Returns the result dtype by PyTorch's promotion rules. The categories are bool < integer <

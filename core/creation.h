@@ -1,6 +1,6 @@
-// Ops that create tensors, beyond those of core/ops.h: sequences, grids, indices and random
-// numbers. core/ops.h includes this header and states the rules of all ops. Sizes must not be
-// negative (ShapeError).
+// Ops that create tensors and are not in core/ops.h: sequences, grids, indices and random numbers.
+// core/ops.h includes this header and states the rules of all ops. Sizes must not be negative
+// (ShapeError).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace axle {
 
 // --- sequences and matrices (creation/sequences.cpp)
-// Return `steps` numbers from start to end (inclusive), with equal differences (linspace), or the
-// powers of the base with these exponents (logspace). Integers are truncated. Throw ShapeError if
-// steps is negative.
+// linspace returns `steps` equally spaced numbers from start to end (inclusive). logspace returns
+// the powers of the base with these exponents. Numbers are truncated for integer dtypes. Throw
+// ShapeError if steps is negative.
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
 Tensor logspace(double start, double end, std::int64_t steps, double base = 10,
                 TensorOptions options = {});
@@ -36,7 +36,8 @@ Tensor cartesian_prod(const std::vector<Tensor>& tensors);
 // once in a combination, unless with_replacement is true. Throws ValueError if r is negative.
 Tensor combinations(const Tensor& x, std::int64_t r = 2, bool with_replacement = false);
 // Return the positions of the lower (upper) triangle of a matrix [rows, columns] in row-major
-// order, as [2, positions]: the row indices and the column indices. See tril() for the diagonal.
+// order. The result [2, positions] contains the row indices and the column indices. See tril() for
+// the diagonal.
 Tensor tril_indices(std::int64_t rows, std::int64_t columns, std::int64_t diagonal = 0,
                     TensorOptions options = {i64});
 Tensor triu_indices(std::int64_t rows, std::int64_t columns, std::int64_t diagonal = 0,

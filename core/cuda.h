@@ -69,7 +69,7 @@ class Stream {
     void synchronize() const;
     // Returns whether all work queued on this stream is done.
     bool query() const;
-    // Makes work that is later queued on this stream wait for the work that is now queued on
+    // Makes work that is later queued on this stream wait for the work that is already queued on
     // `other`.
     void wait_stream(const Stream& other) const;
     friend bool operator==(const Stream&, const Stream&) = default;

@@ -1,4 +1,4 @@
-// Elementwise ops beyond those of core/ops.h: rounding, logic, bits, elementary and special
+// Elementwise ops that are not in core/ops.h: rounding, logic, bits, elementary and special
 // functions, and activations. core/ops.h includes this header and states the rules of all ops.
 //
 // Functions that are not exact on integers convert integers to f32.
@@ -50,8 +50,8 @@ Tensor reciprocal(const Tensor& x);
 // and give 0 on a GPU.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& a, Scalar b);
-// Return the rest of a / b, which has the sign of a (fmod) or of b (remainder). Integers divided by
-// 0 throw ValueError on the CPU and give 0 on a GPU.
+// Return the remainder of a / b, which has the sign of a (fmod) or of b (remainder). Integers
+// divided by 0 throw ValueError on the CPU and give 0 on a GPU.
 Tensor fmod(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& a, Scalar b);
 Tensor remainder(const Tensor& a, const Tensor& b);
@@ -126,8 +126,9 @@ Tensor geglu(const Tensor& x, std::int64_t dim = -1);
 // Returns softmax(-x, dim).
 Tensor softmin(const Tensor& x, std::int64_t dim = -1);
 // Returns a random sample of the categorical distributions with the given logits along dim (Jang et
-// al., arXiv:1611.01144): softmax((logits + noise) / tau), or with `hard` a vector with a one at
-// its maximum, whose gradient is that of the soft sample. Throws ValueError unless tau is positive.
+// al., arXiv:1611.01144): softmax((logits + noise) / tau). If `hard` is true, returns the one-hot
+// vector of its maximum, with the gradient of the soft sample. Throws ValueError unless tau is
+// positive.
 Tensor gumbel_softmax(const Tensor& logits, double tau = 1, bool hard = false,
                       std::int64_t dim = -1);
 

@@ -25,7 +25,7 @@ float float8_range(DType dtype);
 Float8Tensor to_float8(const Tensor& x, DType dtype, const Tensor& scale, const Tensor& largest);
 // Converts x with a scale computed from x: the largest absolute element becomes the largest finite
 // number of dtype. If power_of_two is true, the scale is rounded down to a power of two. Throws
-// DTypeError like the function above.
+// DTypeError as the other overload does.
 Float8Tensor to_float8(const Tensor& x, DType dtype, bool power_of_two = false);
 // Returns the values converted to f32. The scale is not applied.
 Tensor float8_values(const Tensor& values);
@@ -34,7 +34,7 @@ Float8Tensor transposed(const Float8Tensor& x);
 
 struct Float8MatmulOptions {
     DType dtype = bf16;    // of the result: bf16, f16 or f32
-    bool fast = false;     // if true, GPUs may compute faster with less exact sums
+    bool fast = false;     // if true, allows GPUs to compute faster with less accurate sums
     bool emulate = false;  // if true, computes in f32, as on devices without fp8 products
 };
 // Returns the product a b^T of the original values: the product of the 8-bit values times both
@@ -45,8 +45,8 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
 // elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32.
-// kernels::DelayedScaling (kernels/ops/quantize.h) documents the fields; dtypes are the fp8 dtypes
-// of the three tensors.
+// kernels::DelayedScaling (kernels/ops/quantize.h) documents the fields. `dtypes` contains the fp8
+// dtypes of the three tensors.
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

@@ -65,10 +65,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
 // Returns x [N, C, ...] normalized over all dimensions except C. All other tensors are [C] or
 // undefined. If training is true, uses the batch statistics, and changes running_mean and
-// running_var in place: running = (1 - momentum) * running + momentum * batch statistic (with the
-// unbiased variance). Otherwise uses the running statistics and throws UsageError if they are
-// undefined. In training, throws ShapeError for a single value per channel, and UsageError if ops
-// are recorded and the running statistics require a gradient.
+// running_var in place: running = (1 - momentum) * running + momentum * batch statistic. The
+// running variance is updated with the unbiased variance. Otherwise uses the running statistics and
+// throws UsageError if they are undefined. In training, throws ShapeError for a single value per
+// channel, and UsageError if ops are recorded and the running statistics require a gradient.
 Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);
@@ -93,10 +93,9 @@ struct LocalResponseNormOptions {
 Tensor local_response_norm(const Tensor& x, std::int64_t size,
                            const LocalResponseNormOptions& options = {});
 
-// --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError for a
-// kernel, stride, dilation or size that is not positive and below 2^31, and for a padding that is
-// negative or too large. Throw ShapeError if a dimension other than N is empty, or if the result
-// would be empty.
+// --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError unless
+// kernels, strides, dilations and sizes are in [1, 2^31), and for a padding that is negative or too
+// large. Throw ShapeError if a dimension other than N is empty, or if the result would be empty.
 struct MaxPoolOptions {
     std::optional<Size2> stride = {};  // defaults to the kernel size
     Size2 padding = 0;                 // at most half the kernel; padding is never the maximum
@@ -125,9 +124,9 @@ Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
 
 // --- resizing x [N, C, L], [N, C, H, W] or [N, C, D, H, W] (sampling/)
-// linear, bilinear and bicubic, trilinear are for three, four and five dimensions, the other modes
-// for all. nearest_exact reads the element at the center of each new element, and area is the mean
-// of adaptive_avg_pool2d().
+// The mode linear is for three dimensions, bilinear and bicubic are for four, trilinear is for
+// five, and the other modes are for all. nearest_exact reads the element at the center of each new
+// element, and area is the mean of adaptive_avg_pool2d().
 enum class Interpolation : std::uint8_t {
     nearest,
     bilinear,
@@ -142,8 +141,8 @@ struct Scale2 {
     constexpr Scale2(double both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
     constexpr Scale2(double height, double width) : h(height), w(width) {}
 };
-// A number for each of the last dimensions of x, from the first to the last of them. One number
-// holds for all, as in PyTorch.
+// One number for each spatial dimension of x, in order. A single number applies to all dimensions,
+// as in PyTorch.
 template <class T>
 struct PerDimension {
     constexpr PerDimension(T all) : of{all, all, all} {}              // NOLINT: 2 means all
@@ -157,30 +156,31 @@ struct PerDimension {
     int count = 0;  // 0: one number for all dimensions
 };
 struct InterpolateOptions {
-    // Set one of these two. With scale_factor, the output size is floor(input size * scale_factor).
+    // Set exactly one of size and scale_factor. With scale_factor, the output size is floor(input
+    // size * scale_factor).
     std::optional<PerDimension<std::int64_t>> size = {};
     std::optional<PerDimension<double>> scale_factor = {};
     Interpolation mode = Interpolation::nearest;
     // Keeps the centers of the corner pixels; for the linear modes and bicubic.
     bool align_corners = false;
-    // Computes positions from the sizes, not from scale_factor; area always does.
+    // Computes positions from the sizes, not from scale_factor. The mode area always does this.
     bool recompute_scale_factor = false;
     // For bilinear and bicubic: a smaller result uses all pixels, as in Pillow.
     bool antialias = false;
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
-// is set, if scale_factor is not positive and finite, for recompute_scale_factor with a size, and
-// for align_corners or antialias with another mode. Throws ShapeError if a size does not fit the
-// dimensions of x, if the new size is not positive and below 2^31, if x does not have the
-// dimensions of the mode, or if a dimension other than N is empty.
+// is set and scale_factor is positive and finite. Also throws ValueError for recompute_scale_factor
+// with a size, and for align_corners or antialias with a mode that does not support it. Throws
+// ShapeError if a size or the mode does not match the dimensions of x, or if the new size is not in
+// [1, 2^31). Also throws ShapeError if a dimension other than N is empty.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)
 enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 // Returns a copy of x with padding. `padding` is (before, after) for the last dimension, then for
 // the second to last, and so on. Negative numbers remove elements. `value` is the padding of mode
-// constant; throws ValueError if it is not 0 in other modes, or if a number has a magnitude of 2^31
-// or more. In mode reflect, the padding of a dimension must be less than its size; in mode
+// constant. Throws ValueError if `value` is not 0 in other modes, or if the magnitude of a padding
+// is 2^31 or more. In mode reflect, the padding of a dimension must be less than its size; in mode
 // circular, it can be equal to the size (otherwise ShapeError).
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);

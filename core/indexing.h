@@ -42,7 +42,7 @@ struct Slice {
 // |---|---|
 // | integer | selects one element and removes the dimension; negative: counted from the end |
 // | Slice | a part of the dimension |
-// | None, Ellipsis | see above |
+// | None | inserts a dimension of size 1 |
 // | i64 or i32 tensor | selects elements; several of them broadcast to one shape |
 // | bool tensor | the positions of true in row-major order, in as many dimensions as it has |
 //
@@ -50,8 +50,8 @@ struct Slice {
 // indexed dimensions are not adjacent. If all indices are integers, slices, None or Ellipsis, the
 // result is a view; otherwise it is a copy. A bool tensor on a GPU makes the call wait, because the
 // shape of the result depends on its values; on the meta device it throws DeviceError. Indices out
-// of range, too many indices, and a mask of another shape throw IndexError; on a GPU,
-// values of index tensors are reported errors, which the next call that waits throws.
+// of range, too many indices, and a mask of another shape throw IndexError; on a GPU, values of
+// index tensors are reported errors, which the next call that waits throws.
 class TensorIndex {
   public:
     enum class Kind : std::uint8_t { integer, slice, none, ellipsis, tensor };

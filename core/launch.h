@@ -19,8 +19,8 @@ kernels::Cuda& cuda_context(int device);
 // reported, except during a graph capture.
 void check_after_launch(kernels::Cuda& on);
 
-// Returns the view of a tensor, or an empty view, which kernels accept for an optional operand, if
-// the tensor is undefined.
+// Returns the view of a tensor. For an undefined tensor, returns an empty view, which kernels
+// accept for an optional operand.
 inline ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
 inline View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 

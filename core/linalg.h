@@ -2,13 +2,13 @@
 // of matrices, with the names of torch.linalg. core/ops.h states the rules of all ops.
 //
 // Matrices are the last two dimensions of x [..., m, n]; the other dimensions are a batch. Ops
-// compute in f64 and round the result to the dtype of x, also the gradients. Operands on a GPU are
-// copied to the host, where the factorization runs, and the results are copied back; so these ops
-// wait for the GPU. Programs that do not call them contain no code of them.
+// compute in f64 and round results and gradients to the dtype of x. Operands on a GPU are copied to
+// the host, where the factorization runs, and the results are copied back; so these ops wait for
+// the GPU. Programs that do not call these ops do not contain their code.
 //
-// Ops throw DTypeError unless the operands are floating, ShapeError for operands with fewer than
-// two dimensions, or if matrices that must be square are not, and LinAlgError for a singular
-// matrix. The message of a LinAlgError names the op and the element of the batch.
+// Ops throw DTypeError unless the operands are floating, and LinAlgError for a singular matrix.
+// They throw ShapeError for operands with fewer than two dimensions, and for matrices that must be
+// square but are not. The message of a LinAlgError names the op and the element of the batch.
 #pragma once
 
 #include <cstdint>
@@ -26,34 +26,36 @@ struct LinAlgError : Error {
 };
 
 // --- equations and triangular factors (linalg/solving.cpp)
-// Returns the lower (or upper) Cholesky factor of symmetric positive-definite matrices, of which
-// only this triangle is read. Throws LinAlgError if a matrix is not positive-definite.
+// Returns the lower (or upper) Cholesky factor of symmetric positive-definite matrices. Only this
+// triangle of x is read. Throws LinAlgError if a matrix is not positive-definite.
 Tensor cholesky(const Tensor& x, bool upper = false);
-// Returns the solution X of A X = B for square A [..., n, n] and B [..., n, k], or of X A = B for B
-// [..., k, n] if left is false. Batch dimensions broadcast. B is a vector [..., n] if it is 1-d or
-// has the shape of A without its last dimension.
+// Returns the solution X of A X = B for square A [..., n, n] and B [..., n, k]. If left is false,
+// returns the solution of X A = B for B [..., k, n]. Batch dimensions broadcast. B is a vector
+// [..., n] if it is 1-d or has the shape of A without its last dimension.
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
-// The same for triangular A, of which only one triangle is read, and whose diagonal is 1 if
-// unitriangular is true. B is a matrix. Singular A give infinities or NaN.
+// Returns the solution of solve() for triangular A. Only one triangle of A is read. If
+// unitriangular is true, the diagonal of A counts as 1. B is a matrix. A singular A gives
+// infinities or NaN.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
                         bool unitriangular = false);
 Tensor inv(const Tensor& x);
-// Returns the determinant. The gradient is also right if the matrix is singular.
+// Returns the determinant. The gradient is also correct if the matrix is singular.
 Tensor det(const Tensor& x);
 // Returns the sign of the determinant and ln |determinant|: 0 and -inf for a singular matrix.
 std::pair<Tensor, Tensor> slogdet(const Tensor& x);
 
 // --- decompositions (linalg/decompositions.cpp). Gradients of vectors are finite only if the
-// singular values or eigenvalues are distinct, and right only for functions that do not depend on
-// the signs of the vectors.
+// singular values or eigenvalues are distinct. They are correct only for functions that do not
+// depend on the signs of the vectors.
 enum class QrMode : std::uint8_t { reduced, complete, r };
-// Returns Q and R with x = Q R, where the columns of Q are orthonormal and R is upper triangular: Q
-// [..., m, k] and R [..., k, n] with k = min(m, n), or k = m in the mode `complete`. In the mode
-// `r`, Q is empty ([0]) and R has no gradient. The backward pass throws UsageError for the mode
-// `complete` if m is above n.
+// Returns Q and R with x = Q R, where the columns of Q are orthonormal and R is upper triangular. Q
+// is [..., m, k] and R is [..., k, n], where k is min(m, n), or m in the mode `complete`. In the
+// mode `r`, Q is empty ([0]) and R has no gradient. The backward pass throws UsageError for the
+// mode `complete` if m is above n.
 std::pair<Tensor, Tensor> qr(const Tensor& x, QrMode mode = QrMode::reduced);
-// Returns the first columns of the product of reflections I - tau[i] v[i] v[i]^T, where v[i] is
-// column i of x [..., m, n] below the diagonal and 1 on it. tau is [..., k] with k <= n <= m.
+// Returns the first n columns of the product of the reflections I - tau[i] v[i] v[i]^T. v[i] is
+// column i of x [..., m, n] below the diagonal, and has 1 on the diagonal. tau is [..., k] with k
+// <= n <= m.
 Tensor householder_product(const Tensor& x, const Tensor& tau);
 // Returns the reflections of Q for householder_product(), with R in the upper triangle, and tau.
 // Has no gradient.
@@ -74,23 +76,22 @@ Tensor eigvalsh(const Tensor& x, bool upper = false);
 
 // --- ranks and least squares (linalg/least_squares.cpp)
 struct RankOptions {
-    // Singular values up to max(atol, rtol * the largest one) count as 0. The default of rtol is
-    // the epsilon of the dtype times max(m, n), or 0 if atol is positive.
+    // Singular values up to max(atol, rtol * the largest singular value) count as 0. The default of
+    // rtol is the epsilon of the dtype times max(m, n), or 0 if atol is positive.
     std::optional<double> atol = {}, rtol = {};
     bool hermitian = false;  // the matrices are symmetric: only the lower triangle is read
 };
 Tensor matrix_rank(const Tensor& x, const RankOptions& options = {});  // i64, no gradient
 Tensor pinv(const Tensor& x, const RankOptions& options = {});         // the pseudoinverse
-// The result of lstsq(), which is that of PyTorch's driver gelsd.
+// The result of lstsq(), with the same values as PyTorch's driver gelsd.
 struct LeastSquares {
     Tensor solution;   // [..., n, k], or [..., n] for a vector
     Tensor residuals;  // [..., k], sums of squares; [0] unless m > n and all A have the rank n
     Tensor rank;       // [...], i64
     Tensor singular_values;  // of A; without gradient
 };
-// Returns the X of the least norm for which the norm of A X - B is the least, for A [..., m, n] and
-// B [..., m, k] or vectors [..., m] as in solve(). rcond is the rtol of pinv(); it decides the
-// rank.
+// Returns the X of the least norm that minimizes the norm of A X - B. A is [..., m, n]; B is [...,
+// m, k], or vectors [..., m] as in solve(). rcond is the rtol of pinv(); it decides the rank.
 LeastSquares lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond = {});
 
 // --- functions of matrices (linalg/functions.cpp)
@@ -105,10 +106,11 @@ Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t dim = -1);
 Tensor vander(const Tensor& x, std::optional<std::int64_t> n = {});
 
 // --- norms (linalg/matrix_norms.cpp)
-enum class MatrixNorm : std::uint8_t { fro, nuc };  // of Frobenius; the sum of singular values
+// The Frobenius norm; the sum of singular values.
+enum class MatrixNorm : std::uint8_t { fro, nuc };
 // Return norms of the matrices in two dimensions. The orders of the second overload are 1 (the
-// largest sum of |x| of a column), inf (of a row), 2 (the largest singular value), and -1, -inf and
-// -2 (the smallest ones). Throw ValueError for another order.
+// largest sum of |x| of a column), inf (of a row) and 2 (the largest singular value). Orders -1,
+// -inf and -2 are the smallest of these values. Throw ValueError for another order.
 Tensor matrix_norm(const Tensor& x, MatrixNorm ord = MatrixNorm::fro, const Dims& dims = {-2, -1},
                    bool keepdim = false);
 Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims = {-2, -1}, bool keepdim = false);
@@ -150,14 +152,15 @@ inline Tensor pinverse(const Tensor& x, double rcond = 1e-15) {
     return linalg::pinv(x, {.rtol = rcond});
 }
 
-// --- equations under the names of torch (linalg/solving.cpp)
+// --- equations, with the names that PyTorch uses outside torch.linalg (linalg/solving.cpp)
 // Returns ln(determinant): NaN if the determinant is negative.
 Tensor logdet(const Tensor& x);
-// Return the solution X of A X = B [..., n, k], and the inverse of A, for the Cholesky factor of A.
+// Return the solution X of A X = B [..., n, k] and the inverse of A. `factor` is the Cholesky
+// factor of A.
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, bool upper = false);
 Tensor cholesky_inverse(const Tensor& factor, bool upper = false);
-// Returns the solution X of A X = B (with `transpose`, of the transposed A) for triangular A, and
-// A.
+// Returns the solution X of A X = B for triangular A, and A itself. If `transpose` is true, solves
+// with the transposed A.
 std::pair<Tensor, Tensor> triangular_solve(const Tensor& b, const Tensor& a, bool upper = true,
                                            bool transpose = false, bool unitriangular = false);
 

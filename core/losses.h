@@ -27,8 +27,8 @@ struct CrossEntropyOptions {
 // Returns the cross entropy of logits [N, C, ...] (or [C]) and targets, in nats. The targets are
 // class indices [N, ...] (or []), or floating class probabilities of the logits' shape. With
 // Reduction::none, the result is [N, ...]. Throws ValueError unless label_smoothing is in [0, 1],
-// ValueError for an ignore_index that is not negative with class probabilities, and IndexError for
-// a target that is neither a class nor ignore_index.
+// and with class probabilities unless ignore_index is negative. Throws IndexError for a target that
+// is neither a class nor ignore_index.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 // Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K],
@@ -46,8 +46,8 @@ struct NllLossOptions {
 Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, const NllLossOptions& options = {});
 enum class KlDivReduction : std::uint8_t { none, mean, sum, batchmean };
 struct KlDivOptions {
-    // The divergence of distributions [N, ...] is batchmean, the sum divided by N. The mean divides
-    // the sum by the number of elements.
+    // batchmean divides the sum by N, which gives the divergence of distributions [N, ...]. mean
+    // divides the sum by the number of elements.
     KlDivReduction reduction = KlDivReduction::mean;
     bool log_target = false;  // whether the target contains log-probabilities
 };
@@ -87,8 +87,8 @@ struct CtcLossOptions {
 // targets [sum of target lengths]. input_lengths and target_lengths are [N] and can be on the CPU.
 // A single sample is [T, C] with targets [S] and lengths [] or [1]. The gradient is exact for
 // log-probabilities from log_softmax, as in PyTorch. The recursions are computed in f64. Throws
-// ValueError unless blank is a class, IndexError for a target that is not a class or that is the
-// blank, and ValueError for lengths that do not fit (on a GPU: reported errors).
+// ValueError unless blank is a class, and for lengths that exceed T or S. Throws IndexError for a
+// target that is not a class or is the blank. On a GPU, these are reported errors.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& options = {});
 
@@ -103,7 +103,7 @@ struct SmoothL1LossOptions {
     double beta = 1;
     Reduction reduction = Reduction::mean;
 };
-// Returns d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, of the differences d. Throws
+// For the differences d, returns d^2 / (2 beta) where |d| < beta, else |d| - beta / 2. Throws
 // ValueError if beta is negative.
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target,
                       const SmoothL1LossOptions& options = {});
@@ -112,7 +112,7 @@ struct HuberLossOptions {
     Tensor weight = {};                     // the factor of each loss, of x's shape
     Reduction reduction = Reduction::mean;  // the mean is over all elements
 };
-// Returns d^2 / 2 where |d| < delta, else delta (|d| - delta / 2), of the differences d. Throws
+// For the differences d, returns d^2 / 2 where |d| < delta, else delta (|d| - delta / 2). Throws
 // ValueError unless delta is positive.
 Tensor huber_loss(const Tensor& x, const Tensor& target, const HuberLossOptions& options = {});
 
@@ -134,9 +134,10 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
                                         const BinaryCrossEntropyOptions& options = {});
 struct SigmoidFocalLossOptions {
-    double alpha = 0.25;  // the weight of positive targets, which is 1 - alpha for other targets;
-                          // a negative number means no weights
-    double gamma = 2;     // the exponent of 1 - p, where p is the probability of the target
+    // The weight of positive targets; other targets have the weight 1 - alpha. A negative number
+    // disables weights.
+    double alpha = 0.25;
+    double gamma = 2;  // the exponent of 1 - p, where p is the probability of the target
     Reduction reduction = Reduction::none;
 };
 // Returns the focal loss (arXiv:1708.02002) of logits x and targets in [0, 1], which have the same
@@ -200,7 +201,8 @@ struct TripletMarginLossOptions {
     double margin = 1;
     double p = 2;       // the norm of differences over the last dimension; can be infinite
     double eps = 1e-6;  // added to each difference
-    // Uses the distance of positive and negative if it is less than that of anchor and negative.
+    // Uses the distance of positive and negative if it is less than the distance of anchor and
+    // negative.
     bool swap = false;
     Reduction reduction = Reduction::mean;
 };
@@ -217,7 +219,7 @@ struct TripletMarginWithDistanceLossOptions {
     bool swap = false;
     Reduction reduction = Reduction::mean;
 };
-// Like triplet_margin_loss, with another distance.
+// Returns the same loss as triplet_margin_loss, but with the distance function in `options`.
 Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive,
                                          const Tensor& negative,
                                          const TripletMarginWithDistanceLossOptions& options = {});

@@ -5,11 +5,11 @@
 // PyTorch. A negative dimension counts from the end. Results are new tensors, except for the ops
 // under "views" and where a comment states otherwise.
 //
-// Ops throw UsageError for an undefined operand, DeviceError for operands on different devices,
-// DTypeError for an unsupported dtype, ShapeError for shapes that do not fit, and IndexError for a
-// dimension or an index out of range. The messages name the op and the operands. On a GPU, an index
-// or target out of range is a reported error: the next call that waits for the GPU throws it.
-// Comments of ops mention other errors.
+// Ops throw UsageError for an undefined operand, DeviceError for operands on different devices, and
+// DTypeError for an unsupported dtype. They throw ShapeError for shapes that do not match, and
+// IndexError for a dimension or an index out of range. The messages name the op and the operands.
+// On a GPU, an index or target out of range is a reported error: the next call that waits for the
+// GPU throws it. Comments of ops mention other errors.
 #pragma once
 
 #include <concepts>
@@ -53,8 +53,8 @@ Tensor arange(Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions options = {});
 // Return a tensor with the values in row-major order. The default dtype is f32 for floating values,
-// i64 for integers and bool for booleans: tensor({1, 2}, {2}) is i64 and tensor({1.5, 2}, {2}) is
-// f32. Throw ShapeError unless there are numel(shape) values.
+// i64 for integers and bool for booleans. For example, tensor({1, 2}, {2}) is i64 and tensor({1.5,
+// 2}, {2}) is f32. Throw ShapeError unless there are numel(shape) values.
 Tensor tensor(std::span<const double> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const float> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const std::int64_t> values, const Shape& shape,
@@ -223,7 +223,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 Tensor where(const Tensor& condition, Scalar a, Scalar b);
-// Returns a copy of x with the value where the mask (bool) is true; x and mask broadcast.
+// Returns a copy of x in which `value` replaces the elements for which the mask (bool) is true. x
+// and mask broadcast.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
 // --- one operand (unary.cpp)
@@ -266,8 +267,8 @@ Tensor cumsum(const Tensor& x, std::int64_t dim);
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp; index: indexing.cpp)
-// Returns the elements that the indices select, as x[...] in PyTorch (see core/indexing.h): a copy
-// if an index is a tensor, otherwise a view.
+// Returns the elements that the indices select, as x[...] in PyTorch (see core/indexing.h). The
+// result is a copy if an index is a tensor, otherwise a view.
 Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices);
 // Returns a tensor of the shape of index: for dim 0, y[i][j] = x[index[i][j]][j], as in PyTorch.
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
@@ -316,10 +317,10 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- recomputation (checkpoint.cpp)
 // Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the
 // tensors that its ops would have saved. Random state, autocast and grad mode are restored, so
-// result and gradients are bit-identical. f must depend only on its inputs and on parameters, and
-// must have no side effects, because it runs twice (running statistics, for example, are updated
-// twice, as in PyTorch). Backward throws UsageError if the second run saves a different number of
-// tensors, or if the pass is recorded (create_graph).
+// result and gradients are bit-identical. f runs twice, so it must depend only on its inputs and on
+// parameters, and must have no side effects. For example, running statistics are updated twice, as
+// in PyTorch. Backward throws UsageError if the second run saves a different number of tensors, or
+// if the pass is recorded (create_graph).
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 

@@ -28,13 +28,13 @@ Tensor addr(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, 
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1,
                Scalar alpha = 1);
 Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
-// Returns the product of n times the matrix x [..., m, m], the identity for n = 0, and for a
-// negative n, the power -n of the inverse (linalg/functions.cpp). Throws ShapeError unless the
-// matrices are square, and linalg::LinAlgError if n is negative and a matrix is singular.
+// Returns the product of n times the matrix x [..., m, m]. The result is the identity for n = 0,
+// and the power -n of the inverse for a negative n (linalg/functions.cpp). Throws ShapeError unless
+// the matrices are square, and linalg::LinAlgError if n is negative and a matrix is singular.
 Tensor matrix_power(const Tensor& x, std::int64_t n);
 // Return the product of two or more matrices in the order that needs the fewest multiplications.
-// The first and the last operand of multi_dot can be vectors. Throw ValueError for fewer operands
-// (multi_dot: than two).
+// The first and the last operand of multi_dot can be vectors. Throw ValueError if chain_matmul gets
+// no operand or multi_dot fewer than two.
 Tensor multi_dot(const std::vector<Tensor>& operands);
 Tensor chain_matmul(const std::vector<Tensor>& operands);
 
@@ -42,9 +42,9 @@ Tensor chain_matmul(const std::vector<Tensor>& operands);
 // Returns the cross product of vectors along dim, which has size 3; by default the first dimension
 // of size 3. a and b broadcast, except along dim.
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<std::int64_t> dim = {});
-// Return the sums of products over pairs of dimensions: the last `dims` of a with the first of b,
-// or dims_a with dims_b. The result has the other dimensions of a, then those of b. Throw
-// ShapeError if the sizes of a pair differ and neither is 1.
+// Return the sums of products over pairs of dimensions: the last `dims` dimensions of a with the
+// first `dims` dimensions of b, or dims_a with dims_b. The result has the other dimensions of a,
+// then the other dimensions of b. Throw ShapeError if the sizes of a pair differ and neither is 1.
 Tensor tensordot(const Tensor& a, const Tensor& b, std::int64_t dims = 2);
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b);
 // Returns the Kronecker product. a and b have at most kMaxDims / 2 dimensions.
@@ -52,19 +52,19 @@ Tensor kron(const Tensor& a, const Tensor& b);
 
 // --- sums of products (products/einsum.cpp)
 // Returns the sum of products that an equation such as "bij,bjk->bik" defines, with PyTorch's
-// syntax: a letter names a dimension, "..." stands for dimensions that broadcast, letters that the
-// output lacks are summed, and a letter that occurs twice in one operand selects a diagonal.
+// syntax. A letter names a dimension, and "..." stands for dimensions that broadcast. Letters that
+// the output lacks are summed, and a letter that occurs twice in one operand selects a diagonal.
 // Without "->", the output has "..." and then the letters that occur once, in alphabetical order
 // (capitals first). The operands are multiplied from left to right. Throws ValueError for an
-// invalid equation, and ShapeError for an operand that does not fit; the messages name the equation
-// and the operand.
+// invalid equation, and ShapeError for an operand that does not match the equation. The messages
+// name the equation and the operand.
 Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 
 // --- distances and directions (products/distances.cpp). Throw DTypeError unless the operands are
 // floating. The gradient of a distance of 0 is 0.
 // Returns the p-norms of a[..., i, :] - b[..., j, :] as [..., n, m], for a [..., n, k] and b [...,
 // m, k], whose batch dimensions broadcast. If p is 2 and n or m is above 25, uses a matrix product,
-// as PyTorch does, which is faster but less accurate for close points; otherwise needs memory for
+// as PyTorch does. This is faster but less accurate for close points. Otherwise, needs memory for
 // the [..., n, m, k] differences. Throws ValueError if p is negative.
 Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
 // Returns the p-norm of a - b + eps along the last dimension. a and b broadcast.

@@ -1,4 +1,4 @@
-// Reductions, cumulative extremes, order statistics and counts beyond those of core/ops.h.
+// Reductions, cumulative extremes, order statistics and counts that are not in core/ops.h.
 // core/ops.h includes this header and states the rules of all ops.
 //
 // An empty list of dims means all dimensions. With keepdim, the reduced dimensions have size 1 in
@@ -14,7 +14,7 @@
 
 namespace axle {
 
-// --- truth, sums and products (reductions/sums.cpp). Throw ValueError if a dimension is listed
+// --- any, all, sums and products (reductions/sums.cpp). Throw ValueError if a dimension is listed
 // twice.
 // Return whether any element, or every element, is not 0; NaN is not 0. The result is bool, but u8
 // for u8.
@@ -42,7 +42,8 @@ Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim =
 // max_norm. Throws ShapeError unless x has two dimensions or more, and ValueError unless p is
 // positive and max_norm is not negative.
 Tensor renorm(const Tensor& x, double p, std::int64_t dim, double max_norm);
-// Returns the square root of var(x, dims, correction, keepdim); its gradient is 0 where it is 0.
+// Returns the square root of var(x, dims, correction, keepdim); its gradient is 0 where the result
+// is 0.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 // Return (variance, mean) and (standard deviation, mean).
 std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
@@ -76,9 +77,10 @@ Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 
 // --- order statistics (reductions/order.cpp). On a GPU, they have the limits of sort().
 // Return the median of all elements, or (values, indices) along dim. If the number of elements is
-// even, this is the lower one of the two in the middle. The median of elements that include NaN is
-// NaN; nanmedian ignores NaN. Equal elements share the gradient of the median of all elements. The
-// median of no elements is NaN; along an empty dim, or for integers, they throw ValueError.
+// even, the median is the lower of the two middle elements. The median of elements that include NaN
+// is NaN; nanmedian ignores NaN. Equal elements share the gradient of the median of all elements.
+// The median of no elements is NaN. For integers, and along an empty dim, the functions throw
+// ValueError instead.
 Tensor median(const Tensor& x);
 Tensor nanmedian(const Tensor& x);
 std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim = false);
@@ -91,12 +93,12 @@ std::pair<Tensor, Tensor> kthvalue(const Tensor& x, std::int64_t k, std::int64_t
 // index of their last occurrence. Throws ValueError if dim is empty.
 std::pair<Tensor, Tensor> mode(const Tensor& x, std::int64_t dim = -1, bool keepdim = false);
 
-// How quantile() computes a quantile between the sorted elements i and i + 1.
+// The method by which quantile() computes a quantile between the sorted elements i and i + 1.
 enum class QuantileInterpolation : std::uint8_t { linear, lower, higher, midpoint, nearest };
 // Return the quantiles q of x along dim, or of all elements. q is a number, or a 0-d or 1-d tensor,
 // whose dimension becomes the first dimension of the result. The quantiles of elements that include
 // NaN are NaN; nanquantile ignores NaN. Throw DTypeError unless x is floating, and ValueError if x
-// has no elements or if q is outside of [0, 1] (a tensor on a GPU is not checked).
+// has no elements or if q is outside of [0, 1]. A tensor q on a GPU is not checked.
 Tensor quantile(const Tensor& x, double q, std::optional<std::int64_t> dim = {},
                 bool keepdim = false,
                 QuantileInterpolation interpolation = QuantileInterpolation::linear);
@@ -112,9 +114,9 @@ Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<std::int64_t>
 
 // --- counts and sets (reductions/counts.cpp). They have no gradient.
 // Returns how many elements are in each of `bins` intervals of equal width between low and high, in
-// x's dtype. If low equals high, the range is that of the elements. Elements outside of the range
-// and NaN are not counted. Throws DTypeError unless x is floating, and ValueError unless bins is
-// positive and low <= high.
+// x's dtype. If low equals high, the range is from the minimum to the maximum of x. Elements
+// outside of the range and NaN are not counted. Throws DTypeError unless x is floating, and
+// ValueError unless bins is positive and low <= high.
 Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double high = 0);
 // Returns how often each of the numbers 0, 1, ... occurs in x, a 1-d tensor of integers, as i64
 // [max(largest + 1, min_length)]. With weights of x's shape, returns the sums of weights, in f32 if
@@ -128,19 +130,19 @@ struct UniqueElements {
     Tensor inverse;  // i64, the position in `values` of each element of x (or of each slice)
     Tensor counts;   // i64, how often each of the values occurs
 };
-// Returns the different elements of x in ascending order, or with dim, the different slices along
-// dim in lexicographic order. Each NaN is a value of its own. unique_consecutive() merges only
-// equal elements that are adjacent, and does not sort. Wait for a GPU, and throw DeviceError on the
-// meta device, because the size of the result depends on values. Throw ShapeError if dim is given
-// and another dimension is empty.
+// Returns the distinct elements of x in ascending order. With dim, returns the distinct slices
+// along dim in lexicographic order. Each NaN is a value of its own. unique_consecutive() merges
+// only equal elements that are adjacent, and does not sort. Wait for a GPU, and throw DeviceError
+// on the meta device, because the size of the result depends on values. Throw ShapeError if dim is
+// given and another dimension is empty.
 UniqueElements unique(const Tensor& x, std::optional<std::int64_t> dim = {});
 UniqueElements unique_consecutive(const Tensor& x, std::optional<std::int64_t> dim = {});
 // Return the positions (i64) at which the values must be inserted so that `sorted` remains in
-// ascending order: the first possible position, or with `right` the last one. NaN is inserted after
-// all elements. `sorted` is 1-d, or has the same sizes as `values` in all dimensions but the last.
-// `sorter` (undefined, or indices of the shape of `sorted`) is the order in which `sorted` is in
-// ascending order. Throw ShapeError for other shapes. bucketize() is searchsorted(boundaries, x,
-// right) for 1-d boundaries.
+// ascending order. The position is the first possible position, or the last if `right` is true. NaN
+// is inserted after all elements. `sorted` is 1-d, or has the same sizes as `values` in all
+// dimensions except the last. `sorter` (undefined, or indices of the shape of `sorted`) is the
+// order in which `sorted` is in ascending order. Throw ShapeError for other shapes. bucketize() is
+// searchsorted(boundaries, x, right) for 1-d boundaries.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false,
                     const Tensor& sorter = {});
 Tensor searchsorted(const Tensor& sorted, Scalar value, bool right = false);
@@ -152,8 +154,8 @@ Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 // is 0-d, and ValueError if n is negative.
 Tensor diff(const Tensor& x, std::int64_t n = 1, std::int64_t dim = -1, const Tensor& prepend = {},
             const Tensor& append = {});
-// Return the integral of y along dim by the trapezoidal rule, for points with the distance dx or
-// with the coordinates x, which broadcast to y; x can also be 1-d along dim. Integers give f32.
+// Return the integral of y along dim by the trapezoidal rule. The points have the distance dx or
+// the coordinates x. x broadcasts to y, or is 1-d along dim. Integers give f32.
 Tensor trapezoid(const Tensor& y, double dx = 1, std::int64_t dim = -1);
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t dim = -1);
 

@@ -1,5 +1,5 @@
 // Ops that read an image or a volume at given positions. interpolate() in core/functional.h resizes
-// on regular grids. core/ops.h does not include this header; its rules hold for these ops, too.
+// on regular grids. core/ops.h does not include this header, but its rules apply to these ops, too.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct GridSampleOptions {
 };
 
 // --- (sampling/grid_sample.cpp)
-// Returns x [N, C, H, W] at the positions grid [N, Ho, Wo, 2], as [N, C, Ho, Wo], or x [N, C, D, H,
-// W] at grid [N, Do, Ho, Wo, 3], as [N, C, Do, Ho, Wo]. A position is (x, y) or (x, y, z), from -1
-// to 1 along the width, the height and the depth. x and grid have one floating dtype (DTypeError).
-// Throws ShapeError if other dimensions of x than N and C are empty, and ValueError for bicubic
-// volumes.
+// Returns the values of x at the positions in grid. For images x [N, C, H, W] and grid [N, Ho, Wo,
+// 2], the result is [N, C, Ho, Wo]. For volumes x [N, C, D, H, W] and grid [N, Do, Ho, Wo, 3], it
+// is [N, C, Do, Ho, Wo]. A position is (x, y) or (x, y, z), from -1 to 1 along the width, the
+// height and the depth. x and grid have one floating dtype (DTypeError). Throws ShapeError if other
+// dimensions of x than N and C are empty, and ValueError for bicubic volumes.
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
-// Returns the grid [N, H, W, 2] of the affine maps theta [N, 2, 3] for a result of size [N, C, H,
-// W], or [N, D, H, W, 3] of theta [N, 3, 4] for [N, C, D, H, W]. Throws ShapeError unless all
-// numbers of size are positive.
+// Returns the grid of the affine maps theta for a result of the given size. For [N, C, H, W], theta
+// is [N, 2, 3] and the grid is [N, H, W, 2]. For [N, C, D, H, W], theta is [N, 3, 4] and the grid
+// is [N, D, H, W, 3]. Throws ShapeError unless all numbers of size are positive.
 Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners = false);
 
 }  // namespace axle

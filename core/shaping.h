@@ -1,6 +1,6 @@
-// Ops that view, rearrange, repeat, join and split tensors, beyond those of core/ops.h.
-// core/ops.h includes this header and states the rules of all ops. Results that are not called
-// copies can share memory with x.
+// Ops that view, rearrange, repeat, join and split tensors and are not in core/ops.h. core/ops.h
+// includes this header and states the rules of all ops. Results that are not called copies can
+// share memory with x.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,16 @@
 namespace axle {
 
 // --- diagonals (shaping/diagonals.cpp). An offset above 0 selects a diagonal above the main
-// diagonal. diagonal() and diag_embed() throw ValueError if dim1 is dim2.
-// Returns a view of a diagonal of the matrices in dim1 and dim2, which becomes the last dimension.
+// diagonal. diagonal() and diag_embed() throw ValueError if dim1 equals dim2.
+// Returns a view of a diagonal of the matrices in dim1 and dim2. The diagonal becomes the last
+// dimension.
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0,
                 std::int64_t dim2 = 1);
 // Returns matrices of zeros, in dim1 and dim2, whose diagonals are the last dimension of x.
 Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = -2,
                   std::int64_t dim2 = -1);
-// Returns a copy of a diagonal of a matrix, or the matrix with the diagonal x [n].
+// For a matrix x, returns a copy of a diagonal. For a vector x [n], returns a matrix with this
+// diagonal.
 Tensor diag(const Tensor& x, std::int64_t diagonal = 0);
 Tensor diagflat(const Tensor& x, std::int64_t offset = 0);  // diag of the elements of x
 Tensor trace(const Tensor& x);  // the sum of the main diagonal of x [n, m]
@@ -56,7 +58,7 @@ Tensor t(const Tensor& x);  // a transposed view of a matrix, or x if it has few
 // of a dimension appear at its beginning. Without dims, moves the elements in row-major order.
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
 // Returns a copy of x rotated k times by 90 degrees in the plane of two dimensions, from the first
-// one towards the second one.
+// dimension towards the second.
 Tensor rot90(const Tensor& x, std::int64_t k = 1, const Dims& dims = {0, 1});
 Tensor fliplr(const Tensor& x);  // flip(x, 1)
 Tensor flipud(const Tensor& x);  // flip(x, 0)
@@ -70,14 +72,14 @@ Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
 
 // --- repetition (shaping/repetition.cpp). Throw ValueError for a negative number of copies.
 // Returns a copy of x, repeated along all dimensions. repeat() needs at least one number per
-// dimension (ShapeError), and tile() repeats once the dimensions without a number. Additional
-// numbers add dimensions before those of x.
+// dimension (ShapeError), and tile() repeats dimensions without a number once. Additional numbers
+// add dimensions before the dimensions of x.
 Tensor repeat(const Tensor& x, const Dims& repeats);
 Tensor tile(const Tensor& x, const Dims& repeats);
-// Returns a copy of x in which each element along dim is repeated. Without dim, x is flattened.
-// The repeats are one number, or a tensor (i64 or i32) with a number for each element along dim. As
-// the shape of the result depends on it, a tensor on a GPU makes the call wait, and a tensor on the
-// meta device throws DeviceError.
+// Returns a copy of x in which each element along dim is repeated. Without dim, x is flattened. The
+// repeats are one number, or a tensor (i64 or i32) with a number for each element along dim. The
+// shape of the result depends on a tensor of repeats, so the call waits for a GPU, and throws
+// DeviceError on the meta device.
 Tensor repeat_interleave(const Tensor& x, std::int64_t repeats,
                          std::optional<std::int64_t> dim = {});
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
@@ -91,10 +93,10 @@ Tensor dstack(const std::vector<Tensor>& tensors);        // cat along dim 2
 Tensor column_stack(const std::vector<Tensor>& tensors);  // hstack; vectors are columns
 // Returns views of the slices of x at all indices along dim, without this dimension.
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
-// Return views of parts of x along dim: `sections` parts whose sizes differ by at most 1, or the
-// parts between the indices, which are bounds of slices as in Python. hsplit() splits dim 1 (of a
-// vector dim 0), vsplit() dim 0 and dsplit() dim 2; with sections, these three need a size that is
-// divisible (ShapeError). Throw ValueError unless sections is positive.
+// Return views of parts of x along dim. There are `sections` parts whose sizes differ by at most 1,
+// or the parts between the given indices. The indices are bounds of slices, as in Python. hsplit()
+// splits dim 1 (of a vector dim 0), vsplit() dim 0 and dsplit() dim 2; with sections, these three
+// need a size that is divisible (ShapeError). Throw ValueError unless sections is positive.
 std::vector<Tensor> tensor_split(const Tensor& x, std::int64_t sections, std::int64_t dim = 0);
 std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<std::int64_t>& indices,
                                  std::int64_t dim = 0);
@@ -106,7 +108,7 @@ std::vector<Tensor> dsplit(const Tensor& x, std::int64_t sections);
 std::vector<Tensor> dsplit(const Tensor& x, const std::vector<std::int64_t>& indices);
 
 // --- other shapes (shaping/reshaping.cpp)
-// Returns a view in which dim is replaced by dimensions of the given sizes; one can be -1.
+// Returns a view in which dim is replaced by dimensions of the given sizes; one size can be -1.
 Tensor unflatten(const Tensor& x, std::int64_t dim, const Dims& sizes);
 Tensor view_as(const Tensor& x, const Tensor& other);      // view(x, other.shape())
 Tensor reshape_as(const Tensor& x, const Tensor& other);   // reshape(x, other.shape())

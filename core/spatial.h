@@ -1,8 +1,8 @@
-// Convolution and pooling of signals and volumes, and pooling beyond that of core/functional.h.
-// core/ops.h states the rules of all ops.
+// Convolution and pooling of signals and volumes, and pooling ops that are not in
+// core/functional.h. core/ops.h states the rules of all ops.
 //
-// Signals are [N, C, L] or [C, L], images are [N, C, H, W] or [C, H, W], and volumes are [N, C, D,
-// H, W] or [C, D, H, W]. A result has a batch dimension N if its operand has one.
+// Signals are [N, C, L] or [C, L]. Images are [N, C, H, W] or [C, H, W]. Volumes are [N, C, D, H,
+// W] or [C, D, H, W]. A result has a batch dimension N if its operand has one.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline std::ostream& operator<<(std::ostream& out, const Size3& size) {
     return out << '[' << size.d << ", " << size.h << ", " << size.w << ']';
 }
 
-// --- convolution (spatial/convolution.cpp, spatial/volumes.cpp); the rules and errors are those of
+// --- convolution (spatial/convolution.cpp, spatial/volumes.cpp); with the rules and errors of
 // conv2d() and conv_transpose2d() in core/functional.h
 struct Conv1dOptions {
     std::int64_t stride = 1;
@@ -47,9 +47,9 @@ struct Conv3dOptions {
     Size3 dilation = 1;
     std::int64_t groups = 1;
 };
-// Return the convolution of signals with weight [out, C / groups, kernel], or of volumes with
-// weight [out, C / groups, kernel d, kernel h, kernel w], plus bias [out], which can be undefined.
-// conv3d() uses memory for kernel d copies of x.
+// Return the convolution of x with weight, plus bias [out], which can be undefined. For signals,
+// weight is [out, C / groups, kernel]. For volumes, it is [out, C / groups, kernel d, kernel h,
+// kernel w]. conv3d() uses memory for kernel d copies of x.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
@@ -76,7 +76,7 @@ Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bia
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose3dOptions& options = {});
 
-// --- maxima of windows (spatial/pool.cpp); the rules and errors are those of max_pool2d() in
+// --- maxima of windows (spatial/pool.cpp); with the rules and errors of max_pool2d() in
 // core/functional.h. Indices (i64) are the positions of the maxima in their signal, or d * H * W +
 // h * W + w in their volume.
 struct MaxPool1dOptions {
@@ -98,7 +98,7 @@ std::pair<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, std::int64_t 
 std::pair<Tensor, Tensor> max_pool3d_with_indices(const Tensor& x, Size3 kernel,
                                                   const MaxPool3dOptions& options = {});
 
-// --- means of windows (spatial/pool.cpp); the rules and errors are those of avg_pool2d() in
+// --- means of windows (spatial/pool.cpp); with the rules and errors of avg_pool2d() in
 // core/functional.h
 struct AvgPool1dOptions {
     std::optional<std::int64_t> stride = {};  // defaults to the kernel size
@@ -146,8 +146,9 @@ struct FractionalMaxPool3dOptions {
 };
 // Divide each image or volume into windows of the kernel's size at random distances and return the
 // maximum of each window. Use memory for all elements of all windows. Throw ValueError unless
-// exactly one of output_size and output_ratio is set, for a kernel, size or ratio out of range, and
-// ShapeError if kernel + size - 1 exceeds the size of x or if a dimension other than N is empty.
+// exactly one of output_size and output_ratio is set, and for a kernel, size or ratio out of range.
+// Throw ShapeError if kernel + size - 1 exceeds the size of x, or if a dimension other than N is
+// empty.
 Tensor fractional_max_pool2d(const Tensor& x, Size2 kernel,
                              const FractionalMaxPool2dOptions& options);
 Tensor fractional_max_pool3d(const Tensor& x, Size3 kernel,
@@ -201,8 +202,8 @@ struct MaxUnpool3dOptions {
 // Return zeros to which the elements of x are copied, at the indices (i64, x's shape) that
 // max_pool1d_with_indices(), max_pool2d_with_indices() or max_pool3d_with_indices() returned. If an
 // index is repeated, one of its elements is copied. Throw ShapeError if x and the indices differ in
-// shape or if a dimension other than N is empty, DTypeError unless the indices are i64, ValueError
-// for an invalid size, and IndexError for an index outside of the result.
+// shape or if a dimension other than N is empty. Throw DTypeError unless the indices are i64,
+// ValueError for an invalid size, and IndexError for an index outside of the result.
 Tensor max_unpool1d(const Tensor& x, const Tensor& indices, std::int64_t kernel,
                     const MaxUnpool1dOptions& options = {});
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, Size2 kernel,

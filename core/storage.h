@@ -29,8 +29,7 @@ class ShardProvider {
     virtual void check_host_access(const char* op) const = 0;
     // Called when this process has changed its part of the elements.
     virtual void changed() = 0;
-    // Returns an address that is the same for all storages that are sharded over the same
-    // processes.
+    // Returns an address that identifies the group of processes that share the storage.
     virtual const void* processes() const = 0;
     // Gathers the 0-d tensor `number` of each process that shares the storage. Returns them as a
     // 1-d tensor, in rank order. All of these processes must call this function.
@@ -48,7 +47,7 @@ class Storage {
     // calls `release` unless it is empty.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
     // Creates a storage without memory, which the provider supplies on use. The provider must call
-    // set_provider(nullptr) before it is destroyed. From then on, data() throws UsageError if the
+    // set_provider(nullptr) before it is destroyed. After that, data() throws UsageError if the
     // storage has no memory.
     Storage(std::size_t bytes, Device device, ShardProvider& provider);
     ~Storage();

@@ -80,7 +80,8 @@ void* Tensor::raw_data() const {
 
 void Tensor::check_access(DType t) const {
     if (t != dtype())
-        throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t, " was requested"));
+        throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t,
+                             " was requested; convert it with to()"));
     if (device().is_meta())
         throw DeviceError("data: the tensor is on the meta device and has no data");
 }

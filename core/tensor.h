@@ -32,8 +32,8 @@ struct Meta;
 
 struct TensorOptions;
 
-// Options of functions that infer the dtype from their arguments, such as tensor() and full():
-// floating numbers give f32, integers i64 and booleans bool, unless dtype is set.
+// Options of functions such as tensor() and full(). If dtype is not set, floating numbers give f32,
+// integers give i64 and booleans give bool.
 struct InferredOptions {
     std::optional<DType> dtype = {};
     Device device = Device::cpu();
@@ -169,12 +169,12 @@ class Tensor {
     View view();
     ConstView view() const;
     // Return the value of a one-element tensor; item_int() truncates a floating value. Wait until a
-    // GPU has computed the value. Throw ShapeError for other numbers of elements, DeviceError on
-    // the meta device, DTypeError for a storage dtype, and UsageError for a parameter that is
-    // sharded over processes.
+    // GPU has computed the value. Throw ShapeError for other numbers of elements, and DeviceError
+    // on the meta device. Throw DTypeError for a storage dtype, and UsageError for a sharded
+    // parameter.
     double item() const;
     std::int64_t item_int() const;
-    // Returns the value as T, with the rules above. bool is true for a value other than 0.
+    // Returns the value as T, with the rules of item(). bool is true for a value other than 0.
     template <class T>
         requires std::is_arithmetic_v<T>
     T item() const {
@@ -219,13 +219,13 @@ class Tensor {
 
     // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
     // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
-    // be recorded, and throw UsageError. An op that must be recorded also throws UsageError if this
-    // tensor is a leaf that requires a gradient, or shares its memory, as a view does. Instead of
-    // x[0].copy_(y), then write x.index_put_({0}, y). The operand is broadcast to the shape of this
-    // tensor (ShapeError if it does not fit) and converted to the dtype of this tensor. A floating
-    // result cannot be stored in an integer tensor (DTypeError), except by copy_ and fill_, which
-    // truncate. The operand may share memory with this tensor. clamp_ throws ValueError if neither
-    // bound is given.
+    // be recorded, and throw UsageError. Also throw UsageError if an op must be recorded and this
+    // tensor is a leaf that requires a gradient or shares memory with other tensors. Then write
+    // x.index_put_({0}, y) instead of x[0].copy_(y). The operand is broadcast to the shape of this
+    // tensor (ShapeError if this is impossible) and converted to the dtype of this tensor. A
+    // floating result cannot be stored in an integer tensor (DTypeError), except by copy_ and
+    // fill_, which truncate. The operand may share memory with this tensor. clamp_ throws
+    // ValueError if neither bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
@@ -262,10 +262,10 @@ class Tensor {
     Tensor& operator-=(Scalar value) &;
     Tensor& operator*=(Scalar value) &;
     Tensor& operator/=(Scalar value) &;
-    // Compound assignment to a temporary, as in `x[0] += y` or `x.slice(0, 1, 3) *= 2`, calls add_,
-    // mul_ and so on: it changes the elements of x through the view, returns the view, and throws
-    // the errors of add_. Instead of `x[0] += y` while ops are recorded, write x.index_put_({0}, y,
-    // true). Has no effect on x if the temporary is a copy, such as x.index({mask}).
+    // Compound assignment to a temporary, such as `x[0] += y` or `x.slice(0, 1, 3) *= 2`, calls
+    // add_, mul_ and so on. It changes x through the view and returns the view. Throws the errors
+    // of add_. Instead of `x[0] += y` while ops are recorded, write x.index_put_({0}, y, true). Has
+    // no effect on x if the temporary is a copy, such as x.index({mask}).
     Tensor operator+=(const Tensor& other) && { return add_(other); }
     Tensor operator-=(const Tensor& other) && { return sub_(other); }
     Tensor operator*=(const Tensor& other) && { return mul_(other); }

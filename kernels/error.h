@@ -20,7 +20,7 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Thrown if the shapes of the operands do not fit the operation.
+// Thrown if the shapes of the operands do not match the operation.
 struct ShapeError : Error {
     using Error::Error;
 };
@@ -62,9 +62,9 @@ struct UsageError : Error {
     using Error::Error;
 };
 
-// Thrown if an allocation of memory for tensors fails, for most allocators after they have released
-// their cache and retried. in_use, cached and peak are statistics of the allocator, or 0 for
-// page-locked memory. All sizes are in bytes.
+// Thrown if an allocation of memory for tensors fails. Most allocators first release their cache
+// and retry. in_use, cached and peak are statistics of the allocator, or 0 for page-locked memory.
+// All sizes are in bytes.
 struct OutOfMemory : Error {
     OutOfMemory(const std::string& text, std::int64_t requested_, std::int64_t in_use_,
                 std::int64_t cached_, std::int64_t peak_)

@@ -72,9 +72,8 @@ struct DeviceErrorRecord {
 };
 
 // Axle loads NVIDIA's libraries when the first kernel needs them. If a library is missing, Axle
-// uses its own, slower kernels. take_library_warning() returns the warnings about libraries since
-// the last call, such as the name of a missing library and the folders that were searched, and
-// clears them.
+// uses its own, slower kernels. take_library_warning() returns and clears the warnings about
+// libraries, such as the name of a missing library and the folders that were searched.
 inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
@@ -94,8 +93,8 @@ class Cuda {
     };
 
     // Creates a context, and makes its device the current device of this thread. Throws DeviceError
-    // if the device does not exist or the build does not support it, and CudaError if a call of the
-    // CUDA runtime fails for another reason.
+    // if the device does not exist or the build does not support it. Throws CudaError if a call of
+    // the CUDA runtime fails for another reason.
     Cuda(int device, CUstream_st* stream) : Cuda(device, stream, Memory()) {}
     Cuda(int device, CUstream_st* stream, Memory memory);
     ~Cuda();
@@ -115,7 +114,7 @@ class Cuda {
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
     // wait: the result is complete only if the stream has been synchronized before.
     DeviceErrorRecord take_error();
-    // Used by kernels only; see kernels/cuda/error_reporter.cuh.
+    // The place to which kernels report errors (kernels/cuda/error_reporter.cuh).
     struct ErrorSlot;
     ErrorSlot* error_slot();
 

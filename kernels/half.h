@@ -54,9 +54,8 @@ struct Half {
     AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
 
   private:
-    // Rounds a float to binary16. For a subnormal result, adds and subtracts a float that has the
-    // same unit in the last place as binary16's subnormals, so that the hardware rounds to nearest
-    // even.
+    // Rounds a float to binary16. For a subnormal result, adds and subtracts a float with the same
+    // unit in the last place as binary16's subnormals. So the hardware rounds to nearest even.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

@@ -1,5 +1,6 @@
-// The C interface of shared libraries whose kernels `axle bench --library` measures beside Axle's.
-// docs/kernels.md shows a library and lists the operands of each kernel. Valid C99 and C++.
+// The C interface of shared libraries whose kernels `axle bench --library` compares with Axle's
+// kernels. docs/kernels.md shows a library and lists the operands of each kernel. Valid C99 and
+// C++.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +23,7 @@ enum AxleDType {
 };
 
 // A strided operand in memory that `axle bench` owns. Shape and strides are numbers of elements; a
-// stride can be 0. Entries from ndim on are 0.
+// stride can be 0. Entries after the first ndim entries are 0.
 typedef struct AxleKernelView {
     void* data;  // aligned to 64 bytes
     int32_t dtype;
@@ -46,11 +47,11 @@ typedef struct AxleKernelCall {
 } AxleKernelCall;
 
 typedef struct AxleKernel {
-    const char* kernel;  // the kernel that it computes: a name that `axle bench --list` prints
-    const char* name;    // the name of its rows
+    const char* kernel;  // the kernel of Axle to compare with, such as "softmax"
+    const char* name;    // the name in the rows of the benchmark
     // Computes the outputs and returns 0. Returns another value, without side effects, if the
-    // kernel does not support the dtype, shape or layout; its row then contains this value. Called
-    // by one thread at a time. Must not throw.
+    // kernel does not support the dtype, shape or layout; the row of the benchmark then contains
+    // this value. Called by one thread at a time. Must not throw.
     int32_t (*run)(const AxleKernelCall* call);
 } AxleKernel;
 

@@ -81,8 +81,8 @@ OpenedLibrary open_library(const std::string& file) {
     if (void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return {handle, {}};
     const char* const text = dlerror();
     const std::string message = text == nullptr ? file : text;
-    // If the loader finds no file of this name, the message begins with the name. Otherwise it
-    // begins with a path, or with the name of a library that this library needs.
+    // If the loader finds no file of this name, the message begins with the name. Otherwise, the
+    // message begins with a path, or with the name of a library that this library needs.
     if (!is_path && message.starts_with(file)) return {};
     return {nullptr, message};
 }

@@ -9,9 +9,9 @@ namespace axle::kernels {
 // Returns the folders in the environment variable AXLE_LIBRARY_PATH, which are separated by colons.
 std::vector<std::string> library_folders();
 
-// Returns the folders of the shared libraries that are installed with Axle: the folders of the
-// program and of the shared library that contains Axle, and the library folders next to these
-// folders.
+// Returns the folders of the shared libraries that are installed with Axle. These are the folders
+// of the program and of the shared library that contains Axle, and the library folders next to
+// them.
 std::vector<std::string> own_library_folders();
 
 struct OpenedLibrary {

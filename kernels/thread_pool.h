@@ -10,11 +10,11 @@ namespace axle::kernels {
 // Returns the number of threads that kernels use, including the calling thread. When the pool is
 // first used, and set_num_threads() was not called before, AXLE_NUM_THREADS (1 to 1024) is read;
 // any other value throws ValueError. If the variable is not set or empty, the pool has one thread
-// per CPU that this process can run on, or fewer if the system cannot create that many threads.
+// per CPU that this process can run on. It has fewer threads if the system cannot create that many.
 int num_threads();
 
-// Replaces the workers by n - 1 new workers, unless there are n - 1 already, after waiting for a
-// running parallel section. Throws ValueError unless n is from 1 to 1024. If the system cannot
+// Waits for a running parallel section, then replaces the workers by n - 1 new workers, unless
+// there are n - 1 already. Throws ValueError unless n is from 1 to 1024. If the system cannot
 // create enough threads, throws Error and keeps the threads that were created. Results of kernels
 // never depend on n.
 void set_num_threads(int n);

@@ -68,8 +68,8 @@ class Walk {
             }
     }
 
-    // Merges two adjacent dimensions if, in every operand, the outer one continues the inner one
-    // without a gap.
+    // Merges two adjacent dimensions if, in every operand, the outer dimension continues the inner
+    // dimension without a gap.
     void merge() {
         int kept = 0;
         for (int d = 1; d < ndim_; ++d) {

@@ -29,9 +29,9 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     };
     if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
         fail("q, k and v must have 4 dimensions [batch, heads, length, head size]");
-    if (k.shape() != v.shape()) fail("the shapes of k and v differ");
-    if (q.size(0) != k.size(0)) fail("batch sizes differ");
-    if (q.size(3) != k.size(3)) fail("head sizes differ");
+    if (k.shape() != v.shape()) fail("k and v must have the same shape");
+    if (q.size(0) != k.size(0)) fail("q and k must have the same batch size");
+    if (q.size(3) != k.size(3)) fail("q and k must have the same head size");
     if (q.size(1) != k.size(1) && (k.size(1) == 0 || q.size(1) % k.size(1) != 0))
         fail("the number of heads of q must be a multiple of the number of heads of k");
 }
@@ -95,7 +95,7 @@ AttentionGradients backward(const Tensor& dout, const Tensor& q, const Tensor& k
     return d;
 }
 
-// Computes attention whose operands are checked, and records it.
+// Computes and records attention. The caller has checked the operands.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
               kernels::AttentionParams params) {
     const auto [y, lse] = forward(q, k, v, mask, params);
@@ -139,7 +139,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3),
                          {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});
-    if (part.parts == 1) params.grid = {};  // means the whole attention; cuDNN requires it
+    // An empty grid means the whole attention; cuDNN requires it.
+    if (part.parts == 1) params.grid = {};
     return attend(q, k, v, mask, params);
 }
 

@@ -23,8 +23,8 @@ kernels::AttentionParams attention_params(const AttentionOptions& options, std::
 Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
                          const kernels::AttentionParams& params, const Tensor& mask = {});
 
-// The attention to some of the keys, and the log-sum-exp of the rows of scores [B, H, Tq], in f64
-// for f64 and f32 otherwise.
+// The attention to some of the keys [B, H, Tq, D], and the log-sum-exp of each row of scores [B, H,
+// Tq]. lse is f64 if q is f64, otherwise f32.
 struct AttentionPart {
     Tensor out, lse;
 };

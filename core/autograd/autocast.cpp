@@ -66,8 +66,8 @@ std::optional<Tensor> leaf_of(const Tensor& x) {
     return leaf;
 }
 
-// Returns x cast to dtype. The result is contiguous, or transposed if the matrices of x are
-// transposed, so that elements are read and written in the order of the memory.
+// Returns x cast to dtype. The result is transposed if the matrices of x are transposed, otherwise
+// contiguous. So elements are read and written in memory order.
 Tensor cast(const Tensor& x, DType dtype) {
     const bool transposed = x.dim() > 1 && x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
     if (!transposed) return to(x, dtype);
@@ -98,7 +98,7 @@ Tensor autocast(const Tensor& x) {
     if (!cache_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
     const std::optional<Tensor> leaf = leaf_of(x);
     if (!leaf) return cast(x, *current);
-    // The cached storage gets a new handle, which records this use of the leaf.
+    // The cached cast gets a new handle, so that autograd records this use of the leaf.
     const Tensor y = cached_cast(*leaf, *current).detach();
     if (!leaf->is_same(x)) {
         Impl& view = *y.impl();

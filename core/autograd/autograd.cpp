@@ -60,7 +60,7 @@ Tensor SavedTensor::get() const {
         if (grad_enabled())
             throw UsageError(str(op,
                                  ": can't be differentiated twice through checkpoint or other "
-                                 "saved-tensor hooks"));
+                                 "saved-tensor hooks; compute it without them"));
         return packed_->unpack(packed_->value);
     }
     if (!tensor_.defined()) return {};
@@ -126,8 +126,8 @@ Node::~Node() {
             free_queue->push_back(std::move(freed));
         } catch (const std::bad_alloc&) {
             // There is no memory to extend the queue, so `freed` is destroyed at the end of this
-            // function. This recursion is not deep, because each freed node provides memory for the
-            // queue.
+            // function. This can call ~Node recursively, but not deeply, because each freed node
+            // provides memory for the queue.
         }
         return;
     }
@@ -210,7 +210,8 @@ HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> 
     static std::atomic<std::uint64_t> ids = 0;
     const std::uint64_t id = ++ids;
     if (!leaf.is_leaf())
-        throw UsageError(str("on_leaf_final: the tensor is not a leaf: shape ", leaf.shape()));
+        throw UsageError(str("on_leaf_final: the tensor must be a leaf: shape ", leaf.shape(),
+                             " is the result of an operation"));
     meta_of(leaf).hooks.emplace_back(id, std::move(hook));
     return HookHandle([id, weak = std::weak_ptr<Impl>(leaf.impl())] {
         const std::shared_ptr<Impl> impl = weak.lock();
@@ -237,7 +238,8 @@ bool has_gradient(const Tensor& leaf) {
 
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin) {
     if (!leaf.is_leaf())
-        throw UsageError(str("set_local_part: the tensor is not a leaf: shape ", leaf.shape()));
+        throw UsageError(str("set_local_part: the tensor must be a leaf: shape ", leaf.shape(),
+                             " is the result of an operation"));
     Meta& meta = meta_of(leaf);
     if (meta.grad.defined())
         throw UsageError(str("set_local_part: the leaf of shape ", leaf.shape(),

@@ -69,9 +69,9 @@ class SavedTensor {
 };
 inline SavedTensor saved(const Tensor& tensor) { return SavedTensor(tensor); }
 
-// A pair of hooks that replace saved tensors; checkpoint() uses them. While a guard with these
-// hooks is the innermost guard on this thread, pack() receives every tensor that an op saves and
-// returns the object to keep instead. unpack() restores the tensor when a rule needs it.
+// A pair of hooks that replace saved tensors; checkpoint() uses them. The hooks of the innermost
+// guard on this thread apply. pack() receives every tensor that an op saves and returns the object
+// to keep instead. unpack() restores the tensor when a rule needs it.
 struct SavedTensorHooks {
     std::function<std::shared_ptr<void>(const Tensor&)> pack;
     std::function<Tensor(const std::shared_ptr<void>&)> unpack;
@@ -105,11 +105,11 @@ struct BackwardOptions {
 // Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. `gradients` is empty or
 // has one element per root. If gradients[i] is undefined or `gradients` is empty, the gradient is 1
 // and roots[i] must have one element. Throws UsageError if the numbers of roots and gradients
-// differ, if a root is undefined or does not require a gradient, if a needed gradient is missing,
-// or if an earlier pass freed the graph, and ShapeError if a gradient does not have the shape of
-// its root. If a rule throws, for example OutOfMemory, a part of the graph is freed and some leaves
-// have accumulated their gradients. Remove these gradients before you repeat the forward and
-// backward pass.
+// differ, or if a root is undefined or does not require a gradient. Also throws UsageError if a
+// needed gradient is missing, or if an earlier pass freed the graph. Throws ShapeError if a
+// gradient does not have the shape of its root. If a rule throws, for example OutOfMemory, a part
+// of the graph is freed and some leaves have accumulated their gradients. Remove these gradients
+// before you repeat the forward and backward pass.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
@@ -124,7 +124,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 // not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
 // Add hooks that run at the beginning and at the end of every pass of backward(), but not of
-// grad(), in this process. `leaves` are the leaves that the pass will reach, which are computed
+// grad(), in this process. `leaves` contains the leaves that the pass will reach; it is computed
 // before the first rule runs. The end hooks do not run if the pass throws.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
@@ -132,15 +132,15 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 // Returns the number of passes of backward() that are active on this thread; it is more than one if
 // a rule calls backward(). A begin hook can store the number. A later hook that finds the same
 // number belongs to the same pass. If a begin hook finds a number that is not larger than the
-// stored one, the stored pass ended with an exception.
+// stored number, the stored pass ended with an exception.
 int backward_depth();
 
 // Sets whether backward() and grad() check for NaN, in all threads of the process (as PyTorch's
 // set_detect_anomaly does). While detection is on, a pass throws NumericsError if a rule returns
-// NaN in a gradient, or if the pass starts from NaN. The message names the op, and the op of the
-// forward pass that first made a NaN, if that op was recorded while detection was on. Training
-// becomes much slower, because every result is read, which waits for a GPU. The default is false,
-// which costs nothing.
+// NaN in a gradient, or if the pass starts from NaN. The message names the op. It also names the op
+// of the forward pass that first made a NaN, if this op was recorded while detection was on.
+// Training becomes much slower, because the check reads every result and waits for the GPU. The
+// default is false.
 void set_detect_anomaly(bool on);
 bool is_anomaly_detection_enabled();
 

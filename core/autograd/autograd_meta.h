@@ -56,10 +56,11 @@ struct Meta {
     int output = 0;
     // The following members are used by leaves only. grad is undefined if there is no gradient.
     Tensor grad;
-    // See core/autograd/local_part.h. Undefined unless the leaf is sharded.
+    // The local part of the leaf (core/autograd/local_part.h). Undefined unless the leaf is
+    // sharded.
     Tensor local_part;
     std::int64_t local_begin = 0;
-    // See core/autograd/tensor_slice.h. Null unless the leaf is a slice.
+    // The slice of the leaf (core/autograd/tensor_slice.h). Null unless the leaf is a slice.
     std::shared_ptr<const TensorSlice> slice;
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
     // The state of the leaf in the current backward pass.

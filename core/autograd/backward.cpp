@@ -59,8 +59,8 @@ Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
         g = sum_to(g, edge.shape);
     }
     const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
-    // g is moved, so that it has a single owner: only then can a leaf use this gradient without a
-    // copy.
+    // Returning g moves it, so that it has a single owner. Only then can a leaf use this gradient
+    // without a copy.
     if (g.dtype() == dtype) return g;
     return to(g, dtype);
 }
@@ -100,8 +100,8 @@ class Pass {
         if (accumulate_) call_end_hooks();
     }
 
-    // Computes the deferred gradients one after another, and continues the pass from the edges of
-    // each.
+    // Computes the deferred gradients in order, and continues the pass from the edges of each
+    // gradient.
     void run(std::vector<DeferredGradient>& deferred) {
         std::vector<Edge> starts;
         for (const DeferredGradient& each : deferred)
@@ -344,7 +344,7 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
 
 thread_local int depth = 0;
 
-// Counts an accumulating pass that is active.
+// Counts the active passes of backward() on this thread.
 struct InsidePass {
     InsidePass() { ++depth; }
     ~InsidePass() { --depth; }

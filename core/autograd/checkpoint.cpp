@@ -1,5 +1,6 @@
 // Non-reentrant checkpointing. The forward pass replaces every saved tensor by a number. When the
-// backward pass unpacks the first number, f runs again, and the tensors that it saves are kept.
+// backward pass unpacks the first number, the checkpointed function f runs again, and the tensors
+// that f saves are kept.
 #include <functional>
 
 #include "core/autograd/autocast.h"

@@ -64,9 +64,9 @@ bool is_deferring();
 // Called by gradient rules. Queues compute(), which must return the gradients of some inputs of the
 // node whose rule is running. `inputs` are the indices of these inputs, in the order of the
 // gradients. `bytes` is the size of the tensors that compute() keeps. The rule must then return
-// undefined gradients for these inputs. Returns false, and queues nothing, if this thread has no
-// queue, if rules are recorded, or if one of these inputs depends on the leaf given to
-// DeferGradients.
+// undefined gradients for these inputs. Queues nothing and returns false if this thread has no
+// queue or if rules are recorded. It also returns false if one of these inputs depends on the leaf
+// given to DeferGradients.
 bool defer_gradients(std::vector<int> inputs, std::int64_t bytes, std::function<Grads()> compute);
 
 }  // namespace axle::autograd

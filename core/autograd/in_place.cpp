@@ -43,7 +43,7 @@ void replace(const Tensor& x, const std::function<Tensor(const Tensor& before)>&
         history->node = result.impl()->autograd->node;
         history->output = result.impl()->autograd->output;
     }
-    // Nothing below throws.
+    // The following statements do not throw, so x is never changed only in part.
     impl.storage = result.impl()->storage;
     impl.strides = result.impl()->strides;
     impl.offset = result.impl()->offset;

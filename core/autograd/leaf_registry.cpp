@@ -13,7 +13,7 @@ struct Registry {
     std::unordered_map<const void*, std::weak_ptr<Impl>> leaves;  // by the address of the Impl
 };
 
-// Returns the registry, which is never destroyed because static tensors can outlive it.
+// Returns the registry. It is never destroyed, because static tensors are removed from it at exit.
 Registry& registry() {
     static auto* const instance = new Registry;
     return *instance;
@@ -49,7 +49,7 @@ std::vector<FoundLeaf> find_leaves(const std::byte* begin, const std::byte* end)
                 found.push_back({begin, Tensor(leaf->second.lock())});
         }
     }
-    // The handles in `found` are destroyed without the lock, because one of them can be the last
+    // The handles in `found` are destroyed after the lock is released. One of them can be the last
     // owner of its leaf, and ~Impl takes the lock.
     std::erase_if(found, [](const FoundLeaf& f) {
         const auto* const bytes = reinterpret_cast<const std::byte*>(&f.leaf);

@@ -12,8 +12,8 @@
 
 namespace axle::autograd {
 
-// Returns the local part of a sharded leaf, a 1-d tensor (without elements if this process stores
-// none), or `leaf` itself if it is not sharded.
+// Returns the local part of a sharded leaf, or `leaf` itself if it is not sharded. The local part
+// is a 1-d tensor; it is empty if this process stores no elements.
 Tensor local_part(const Tensor& leaf);
 bool is_sharded(const Tensor& leaf);
 // Returns whether the leaf has a gradient. For a sharded leaf, this includes a gradient that is not
@@ -41,9 +41,9 @@ Tensor pending_gradient(const Tensor& leaf);
 // of the leaf.
 void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
-// Calls f when the gradient rule that runs on this thread (if rules are nested, the outermost one)
-// has returned, or at once if no rule runs. If a rule runs, its operands are no longer used when f
-// is called.
+// Calls f when the gradient rule that runs on this thread has returned, or immediately if no rule
+// runs. If rules are nested, waits for the outermost rule. The operands of the rule are no longer
+// used when f is called.
 void run_after_rule(std::function<void()> f);
 
 }  // namespace axle::autograd

@@ -12,10 +12,10 @@ struct RandomPart {
 };
 
 // While a guard exists, dropout() and scaled_dot_product_attention() on this thread treat their
-// operand as a part of a larger tensor. Each element gets the random number that it would get if
-// the op were applied to the larger tensor, and the generator advances by the numbers of the larger
-// tensor. Attention with dropout supports only parts along the heads (dimension 1), and throws
-// UsageError for other parts. A guard with parts = 1 has no effect.
+// operand as a part of a larger tensor. Each element gets the random number that it would get in an
+// op on the larger tensor. The generator advances by the numbers of the larger tensor. Attention
+// with dropout supports only parts along the heads (dimension 1), and throws UsageError for other
+// parts. A guard with parts = 1 has no effect.
 class RandomPartGuard {
   public:
     [[nodiscard]] explicit RandomPartGuard(const RandomPart& part);

@@ -64,9 +64,10 @@ void set_slice(const Tensor& leaf, std::shared_ptr<const TensorSlice> slice) {
     const auto refuse = [&](const char* reason) {
         throw UsageError(str("set_slice: the tensor of shape ", leaf.shape(), " ", reason));
     };
-    if (!leaf.is_leaf()) refuse("is not a leaf");
-    if (slice_of(leaf) != nullptr) refuse("is a slice already");
-    if (is_sharded(leaf)) refuse("is sharded over processes");
+    if (!leaf.is_leaf()) refuse("must be a leaf: it is the result of an operation");
+    if (slice_of(leaf) != nullptr) refuse("is a slice already; call join_slice() first");
+    if (is_sharded(leaf))
+        refuse("is sharded over processes; call set_slice() before the model is sharded");
     if (pending_gradient(leaf).defined()) refuse("has a gradient; call zero_grad() first");
     const SliceLayout& layout = slice->layout();
     if (leaf.shape() != layout.whole)

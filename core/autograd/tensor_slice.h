@@ -2,8 +2,8 @@
 // (dist/tensor_parallel/).
 //
 // Such a leaf is an ordinary tensor with the shape of its slice. States are loaded in the shape of
-// the whole tensor or of the slice, norms of gradients include the slices of all processes, and
-// states are saved as whole tensors (dist/sharding/full_state.h).
+// the whole tensor or of the slice, and saved as whole tensors (dist/sharding/full_state.h). Norms
+// of gradients include the slices of all processes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace axle::autograd {
 
-// How a tensor is cut into slices along one dimension.
+// The division of a tensor into slices along one dimension.
 struct SliceLayout {
     Shape whole;
     int dim = 0;
@@ -49,7 +49,7 @@ class TensorSlice {
     // processes, as in expert parallelism. DataParallel then neither broadcasts the slice nor
     // reduces its gradient.
     virtual bool is_reduced() const { return false; }
-    // Returns an address that is the same for all tensors that the same processes share.
+    // Returns an address that identifies the group of processes that share the tensor.
     virtual const void* processes() const = 0;
     // Gathers the 0-d tensor `number` of each process, as a 1-d tensor in rank order. All processes
     // must call this function.
@@ -62,8 +62,8 @@ class TensorSlice {
 // Returns the layout and processes of a leaf that is a slice, or nullptr for another leaf.
 std::shared_ptr<const TensorSlice> slice_of(const Tensor& leaf);
 // Replaces the elements of a leaf by a slice of them; the leaf keeps its identity, dtype and
-// device. Throws UsageError if the tensor is not a leaf, is a slice or sharded already, or has a
-// gradient, and ShapeError if its shape is not slice->layout().whole.
+// device. Throws UsageError if the tensor is not a leaf, is already a slice or sharded, or has a
+// gradient. Throws ShapeError if its shape is not slice->layout().whole.
 void set_slice(const Tensor& leaf, std::shared_ptr<const TensorSlice> slice);
 // If `leaf` is a slice, marks `copy`, a leaf with the same elements, as the same slice.
 void copy_slice(const Tensor& leaf, const Tensor& copy);

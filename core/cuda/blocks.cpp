@@ -1,9 +1,9 @@
 // The caching device allocator. Segments are allocated from the driver and split into blocks; a
-// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB, requests
-// up to 10 MiB share segments of 20 MiB, and each larger request gets a segment of its own. So
-// small tensors do not fragment the memory for large ones. A request gets the smallest fitting free
-// block of its stream. If the driver can map single pages, each stream has one growing segment of
-// each kind (expandable.h), which avoids fragmentation between segments.
+// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB, so that
+// small tensors do not fragment the memory for large tensors. Requests up to 10 MiB share segments
+// of 20 MiB, and each larger request gets a segment of its own. A request gets the smallest free
+// block of its stream that is large enough. If the driver can map single pages, each stream has one
+// growing segment of each kind (expandable.h), which avoids fragmentation between segments.
 #include "core/cuda/blocks.h"
 
 #include <algorithm>

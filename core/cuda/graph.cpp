@@ -116,7 +116,8 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
 }
 
 void GraphCapture::end() {
-    if (!open_) throw UsageError("GraphCapture::end: the capture has already ended");
+    if (!open_)
+        throw UsageError("GraphCapture::end: the capture has already ended; call end() only once");
     Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(r.pool->stream.handle(), &graph);

@@ -29,8 +29,8 @@ namespace axle {
 // The memory of several graphs. A graph uses the memory that earlier captures have freed, so all
 // graphs of a pool together need little more memory than the largest one. Replays must not run at
 // the same time, and a replay invalidates the results of other graphs that were captured later. A
-// copy of this handle refers to the same pool. The pool is released after its last handle and
-// graph. Use a pool on one thread only. This class is defined only in builds with CUDA.
+// copy of this handle refers to the same pool. The pool is released when its last handle and graph
+// are destroyed. Use a pool on one thread only. This class is defined only in builds with CUDA.
 class GraphPool {
   public:
     explicit GraphPool(int device = 0);

@@ -17,7 +17,7 @@ namespace axle::cuda {
 namespace device_memory {
 
 // Returns `size` bytes of uninitialized memory for work on the stream, aligned to 512 bytes. size
-// must not be 0. If the driver has no memory, empties the cache and retries, then throws
+// must not be 0. If the driver is out of memory, empties the cache and retries, then throws
 // OutOfMemory.
 void* allocate(int device, std::size_t size, cudaStream_t stream);
 void deallocate(int device, void* block) noexcept;
@@ -31,8 +31,8 @@ void set_limit(int device, std::int64_t bytes);
 
 // Identifies a memory pool, which one or more CUDA graphs use. Between begin_pool and end_pool,
 // blocks for `stream`, and for other streams that take part in its capture, are allocated from the
-// pool. They return to the pool, so that replays use the same addresses. After the pool is released
-// and its last block is freed, the memory is returned to the driver.
+// pool. Freed blocks return to the pool, so that replays use the same addresses. After the pool is
+// released and its last block is freed, the memory is returned to the driver.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);
 void begin_pool(int device, PoolId pool, cudaStream_t stream);

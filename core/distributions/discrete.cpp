@@ -12,9 +12,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // Returns the parameter that is defined.
 const Tensor& only_parameter(const char* distribution, const ProbsOrLogits& p) {
     if (p.probs.defined() == p.logits.defined())
-        throw ValueError(str(distribution,
-                             ": exactly one of probs and logits must be given: there are ",
-                             p.probs.defined() ? 2 : 0));
+        throw ValueError(str(distribution, ": exactly one of probs and logits must be given: ",
+                             p.probs.defined() ? "both are given" : "neither is given"));
     const Tensor& x = p.probs.defined() ? p.probs : p.logits;
     check_floating(distribution, x, p.probs.defined() ? "probs" : "logits");
     return x;
@@ -42,18 +41,21 @@ Categorical::Categorical(const ProbsOrLogits& p, bool validate_args)
     : Distribution("Categorical", validate_args) {
     const Tensor& x = only_parameter("Categorical", p);
     if (x.dim() == 0)
-        throw ShapeError(str("Categorical: the parameter must have a dimension: ", x.shape()));
+        throw ShapeError(
+            str("Categorical: the parameter must have at least one dimension: its shape is ",
+                x.shape()));
     if (p.probs.defined()) {
         if (validate_args) {
             const Tensor total = sum(x.detach(), -1);
-            check_condition("Categorical", "probs", "not negative", ge(x.detach(), 0));
+            check_condition("Categorical", "probs", "at least 0", ge(x.detach(), 0));
             check_condition("Categorical", "the sum of probs", "positive", gt(total, 0));
         }
         probs = div(x, sum(x, -1, true));
         logits = log(limited(probs));
     } else {
         if (validate_args)
-            check_condition("Categorical", "logits", "numbers", eq(x.detach(), x.detach()));
+            check_condition("Categorical", "logits", "numbers (not NaN)",
+                            eq(x.detach(), x.detach()));
         logits = sub(x, logsumexp(x, -1, true));
         probs = softmax(logits, -1);
     }
@@ -73,7 +75,8 @@ Tensor Categorical::draw(const Shape& sample_shape) const {
 Tensor Categorical::log_prob(const Tensor& value) const {
     check_index_dtype("Categorical", value);
     const std::int64_t n = logits.size(-1);
-    check_value(value, "an index of a probability", logical_and(ge(value, 0), lt(value, n)));
+    check_value(value, "at least 0 and below the number of probabilities",
+                logical_and(ge(value, 0), lt(value, n)));
     const Shape shape = broadcast_shapes("Categorical", value.shape(), batch_shape());
     Shape rows = shape;
     rows.push_back(n);
@@ -102,7 +105,7 @@ Bernoulli::Bernoulli(const ProbsOrLogits& p, bool validate_args)
         logits = sub(log(inner), log1p(neg(inner)));
     } else {
         if (validate_args)
-            check_condition("Bernoulli", "logits", "numbers", eq(x.detach(), x.detach()));
+            check_condition("Bernoulli", "logits", "numbers (not NaN)", eq(x.detach(), x.detach()));
         logits = x;
         probs = sigmoid(x);
     }

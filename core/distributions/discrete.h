@@ -15,7 +15,8 @@ struct ProbsOrLogits {
 // Probabilities are divided by their sum.
 class Categorical : public Distribution {
   public:
-    // Throws ValueError for negative or only zero probabilities, and ShapeError for 0-d parameters.
+    // Throws ValueError if a probability is negative or all probabilities of a distribution are 0,
+    // and ShapeError for 0-d parameters.
     explicit Categorical(const ProbsOrLogits& parameters, bool validate_args = true);
     Tensor log_prob(const Tensor& value) const override;  // value is i64 or i32
     Tensor entropy() const override;

@@ -1,5 +1,7 @@
 #include "core/distributions/distribution.h"
 
+#include <algorithm>
+
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 
@@ -26,7 +28,10 @@ std::vector<Tensor> broadcast_parameters(const char* distribution,
 void check_condition(const char* distribution, const char* name, const char* condition,
                      const Tensor& is_fulfilled) {
     if (!is_fulfilled.device().is_cpu() || all(is_fulfilled).item<bool>()) return;
-    throw ValueError(str(distribution, ": ", name, " must be ", condition, ": the shape is ",
+    const std::vector<double> values = is_fulfilled.to_vector();
+    const auto position = std::find(values.begin(), values.end(), 0.0) - values.begin();
+    throw ValueError(str(distribution, ": ", name, " must be ", condition,
+                         ": the condition fails at element ", position, " of shape ",
                          is_fulfilled.shape()));
 }
 
@@ -36,7 +41,8 @@ Tensor Distribution::sample(const Shape& sample_shape) const {
 }
 
 Tensor Distribution::rsample(const Shape&) const {
-    throw UsageError(str(name_, ": rsample is not supported, because samples are discrete"));
+    throw UsageError(
+        str(name_, ": rsample is not supported, because samples are discrete; use sample()"));
 }
 
 Tensor Distribution::draw(const Shape& sample_shape) const { return rsample(sample_shape); }

@@ -16,8 +16,8 @@
 
 namespace axle::distributions {
 
-// A parameter of a distribution: a floating tensor, or a number, which gets the dtype and device of
-// the other parameters (f32 on the CPU if all are numbers).
+// A parameter of a distribution: a floating tensor or a number. A number gets the dtype and device
+// of the other parameters, or f32 on the CPU if all parameters are numbers.
 class Parameter {
   public:
     Parameter(const Tensor& tensor) : tensor_(tensor) {}  // NOLINT(google-explicit-constructor)
@@ -37,11 +37,12 @@ class Parameter {
 // DTypeError unless they are floating; the messages name the distribution.
 std::vector<Tensor> broadcast_parameters(const char* distribution,
                                          const std::vector<Parameter>& parameters);
-// Throws ValueError "distribution: name must be `condition`" if a CPU tensor has a false element.
+// Throws ValueError "distribution: name must be condition: ..." if an element of is_fulfilled is
+// false. Does not read a tensor on a GPU.
 void check_condition(const char* distribution, const char* name, const char* condition,
                      const Tensor& is_fulfilled);
 
-// A distribution. Objects are immutable; copies share their parameters.
+// A batch of probability distributions. Objects are immutable; copies share their parameters.
 class Distribution {
   public:
     virtual ~Distribution() = default;
@@ -53,14 +54,14 @@ class Distribution {
     // without a gradient.
     Tensor sample(const Shape& sample_shape = {}) const;
     // Returns samples with a gradient with respect to the parameters. Throws UsageError unless
-    // has_rsample().
+    // has_rsample() is true.
     virtual Tensor rsample(const Shape& sample_shape = {}) const;
     virtual bool has_rsample() const { return false; }
     // Returns the logarithm of the density or of the probability of values, whose shape broadcasts
     // with batch_shape + event_shape. Throws ValueError for a value outside of the support.
     virtual Tensor log_prob(const Tensor& value) const = 0;
-    // Return a number for each distribution of the batch; mean and variance for each element of the
-    // event. The moments of Categorical are NaN.
+    // entropy() returns one number for each distribution of the batch; mean() and variance() return
+    // one for each element of the event. The moments of Categorical are NaN.
     virtual Tensor entropy() const = 0;
     virtual Tensor mean() const = 0;
     virtual Tensor variance() const = 0;
@@ -79,7 +80,7 @@ class Distribution {
     virtual Tensor draw(const Shape& sample_shape) const;
     Shape sample_size(const Shape& sample_shape) const;  // sample_shape + batch + event
     // Throws ValueError if the value has an element outside of the support, and ShapeError if its
-    // shape does not fit.
+    // shape does not broadcast with batch_shape + event_shape.
     void check_value(const Tensor& value, const char* condition, const Tensor& is_fulfilled) const;
     bool validates() const { return validate_args_; }
     const char* name() const { return name_; }

@@ -61,7 +61,8 @@ Dirichlet::Dirichlet(const Tensor& concentrations, bool validate_args)
     check_floating("Dirichlet", concentration, "concentration");
     if (concentration.dim() == 0)
         throw ShapeError(
-            str("Dirichlet: concentration must have a dimension: ", concentration.shape()));
+            str("Dirichlet: concentration must have at least one dimension: its shape is ",
+                concentration.shape()));
     Shape batch = concentration.shape();
     batch.erase(batch.size() - 1);
     set_shapes(batch, concentration.size(-1));
@@ -69,8 +70,8 @@ Dirichlet::Dirichlet(const Tensor& concentrations, bool validate_args)
         check_condition("Dirichlet", "concentration", "positive", gt(concentration.detach(), 0));
 }
 
-// The quotients of gamma samples and their sum, computed from logarithms, so that small
-// concentrations do not give 0 / 0.
+// Divides gamma samples by their sum. Computes with logarithms, so that small concentrations do not
+// give 0 / 0.
 Tensor Dirichlet::rsample(const Shape& sample_shape) const {
     return softmax(standard_gamma_logarithm(expand(concentration, sample_size(sample_shape))), -1);
 }
@@ -79,7 +80,7 @@ Tensor Dirichlet::log_prob(const Tensor& value) const {
     const Tensor at = value.detach();
     // The rounding error of a sum of 16-bit numbers is larger.
     const double error = at.dtype() == f64 || at.dtype() == f32 ? 1e-6 : 1e-2;
-    check_value(value, "not negative, with the sum 1",
+    check_value(value, "at least 0, with the sum 1",
                 logical_and(all(ge(at, 0), -1), lt(abs(sub(sum(at, -1), 1)), error)));
     const Tensor powers = sum(x_log_y(sub(concentration, 1), value), -1);
     return sub(add(powers, lgamma(sum(concentration, -1))), sum(lgamma(concentration), -1));

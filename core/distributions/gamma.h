@@ -1,6 +1,6 @@
 // Gamma, Beta and Dirichlet. Gradients of their samples are implicit reparameterization gradients
-// (Figurnov, Mohamed and Mnih, arXiv:1805.08498), which are computed on the host: rsample() waits
-// for a GPU in the backward pass.
+// (Figurnov, Mohamed and Mnih, arXiv:1805.08498). They are computed on the host, so the backward
+// pass of rsample() waits for a GPU.
 #pragma once
 
 #include "core/distributions/distribution.h"
@@ -56,9 +56,9 @@ class Beta : public Distribution {
     Dirichlet pair_;
 };
 
-// Returns logarithms of samples of Gamma(concentration, 1) in the shape of the concentrations
-// (Marsaglia and Tsang, 2000, "A Simple Method for Generating Gamma Variables"), with a gradient
-// that can't be differentiated again.
+// Returns logarithms of samples of Gamma(concentration, 1) in the shape of the concentrations. The
+// gradient can't be differentiated again. Uses the method of Marsaglia and Tsang, 2000, "A Simple
+// Method for Generating Gamma Variables".
 Tensor standard_gamma_logarithm(const Tensor& concentration);
 // Returns d ln(z) / d concentration for ln(z), a logarithm of a sample of Gamma(concentration, 1).
 double standard_gamma_slope(double concentration, double logarithm);

@@ -11,7 +11,7 @@ namespace axle::distributions {
 // Makes the last dimensions of the batch of a distribution a part of the event: log-probabilities
 // and entropies are summed over them.
 //
-//     const Independent policy(Normal(mean, std), 1);   // of vectors, for mean [batch, n]
+//     const Independent policy(Normal(mean, std), 1);   // vectors [n] for mean [batch, n]
 template <class Base>
 class Independent : public Distribution {
   public:
@@ -22,8 +22,8 @@ class Independent : public Distribution {
           ndims(reinterpreted_batch_ndims) {
         const Shape& from = base.batch_shape();
         if (ndims < 0 || ndims > from.size())
-            throw ValueError(
-                str("Independent: the batch must have ", ndims, " dimensions: it is ", from));
+            throw ValueError(str("Independent: the batch must have ", ndims,
+                                 " dimensions or more: it is ", from));
         Shape batch, event;
         for (int i = 0; i < from.size(); ++i)
             (i < from.size() - ndims ? batch : event).push_back(from[i]);
@@ -53,12 +53,14 @@ class Independent : public Distribution {
     Tensor draw(const Shape& sample_shape) const override { return base.sample(sample_shape); }
 };
 
-// Throws ValueError if the numbers of dimensions differ.
+// Returns the Kullback-Leibler divergence of p from q. Throws ValueError if p and q differ in the
+// number of reinterpreted dimensions.
 template <class P, class Q>
 Tensor kl_divergence(const Independent<P>& p, const Independent<Q>& q) {
     if (p.ndims != q.ndims)
-        throw ValueError(str("kl_divergence: the numbers of dimensions of the events differ: ",
-                             p.ndims, ", ", q.ndims));
+        throw ValueError(
+            str("kl_divergence: p and q must have the same number of event dimensions: p ", p.ndims,
+                ", q ", q.ndims));
     return p.summed(kl_divergence(p.base, q.base));
 }
 

@@ -71,7 +71,7 @@ Tensor Laplace::rsample(const Shape& sample_shape) const {
 }
 
 Tensor Laplace::log_prob(const Tensor& value) const {
-    check_value(value, "a number", eq(value.detach(), value.detach()));
+    check_value(value, "a number (not NaN)", eq(value.detach(), value.detach()));
     return sub(neg(log(mul(scale, 2))), div(abs(sub(value, loc)), scale));
 }
 

@@ -73,7 +73,7 @@ Tensor kl_divergence(const Beta& p, const Beta& q) {
 
 Tensor kl_divergence(const Dirichlet& p, const Dirichlet& q) {
     if (p.event_shape() != q.event_shape())
-        throw ShapeError(str("kl_divergence: the event shapes differ: ", p.event_shape(), ", ",
+        throw ShapeError(str("kl_divergence: the event shapes differ: p ", p.event_shape(), ", q ",
                              q.event_shape()));
     const Tensor own = sum(p.concentration, -1), other = sum(q.concentration, -1);
     const Tensor totals = sub(lgamma(own), lgamma(other));

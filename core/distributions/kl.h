@@ -9,9 +9,9 @@
 
 namespace axle::distributions {
 
-// Return the divergence of p from q, the mean of log_prob(p) - log_prob(q) over samples of p, for
-// each distribution of the batch. The batch shapes broadcast. The divergence is infinite if q does
-// not contain the support of p.
+// Return the divergence of p from q, the mean of p.log_prob(x) - q.log_prob(x) over samples x of p,
+// for each distribution of the batch. The batch shapes broadcast. The divergence is infinite if q
+// does not contain the support of p.
 Tensor kl_divergence(const Normal& p, const Normal& q);
 Tensor kl_divergence(const LogNormal& p, const LogNormal& q);
 Tensor kl_divergence(const Categorical& p, const Categorical& q);

@@ -40,8 +40,8 @@ MultivariateNormal::MultivariateNormal(const Tensor& mean, const Covariance& m, 
     if (given != 1)
         throw ValueError(str(op,
                              ": exactly one of covariance_matrix, precision_matrix and scale_tril "
-                             "must be given: there are ",
-                             given));
+                             "must be given: ",
+                             given, " are given"));
     const Tensor& matrix = m.scale_tril.defined()          ? m.scale_tril
                            : m.covariance_matrix.defined() ? m.covariance_matrix
                                                            : m.precision_matrix;
@@ -83,7 +83,7 @@ Tensor MultivariateNormal::rsample(const Shape& sample_shape) const {
 }
 
 Tensor MultivariateNormal::log_prob(const Tensor& value) const {
-    check_value(value, "numbers", eq(value.detach(), value.detach()));
+    check_value(value, "numbers (not NaN)", eq(value.detach(), value.detach()));
     const double n = static_cast<double>(loc.size(-1));
     const Tensor m = mahalanobis(scale_tril, sub(value, loc));
     return sub(mul(add(m, n * kLogTwoPi), -0.5), half_log_determinant(scale_tril));
@@ -102,7 +102,7 @@ Tensor MultivariateNormal::precision_matrix() const { return cholesky_inverse(sc
 
 Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q) {
     if (p.event_shape() != q.event_shape())
-        throw ShapeError(str("kl_divergence: the event shapes differ: ", p.event_shape(), ", ",
+        throw ShapeError(str("kl_divergence: the event shapes differ: p ", p.event_shape(), ", q ",
                              q.event_shape()));
     const double n = static_cast<double>(p.loc.size(-1));
     const Tensor volume =

@@ -5,9 +5,9 @@
 
 namespace axle::distributions {
 
-// The matrix of a multivariate normal distribution [..., n, n], of which exactly one must be
-// defined (ValueError): the covariances, their inverse, or a lower triangular factor L with a
-// positive diagonal, where the covariances are L L^T.
+// The matrix [..., n, n] of a multivariate normal distribution. Exactly one member must be defined
+// (ValueError): the covariances, their inverse, or a lower triangular factor L with a positive
+// diagonal. The covariances are then L L^T.
 struct Covariance {
     Tensor covariance_matrix = {}, precision_matrix = {}, scale_tril = {};
 };
@@ -15,8 +15,9 @@ struct Covariance {
 // The normal distribution of vectors [n] with the mean loc [..., n].
 class MultivariateNormal : public Distribution {
   public:
-    // Throws ShapeError for shapes that do not fit, ValueError for a matrix that is not symmetric
-    // or not lower triangular, and linalg::LinAlgError if it is not positive-definite.
+    // Throws ShapeError if the shapes of loc and the matrix do not match. Throws ValueError if the
+    // matrix is not symmetric or not lower triangular, and linalg::LinAlgError if it is not
+    // positive-definite.
     MultivariateNormal(const Tensor& loc, const Covariance& matrix, bool validate_args = true);
     Tensor rsample(const Shape& sample_shape = {}) const override;
     bool has_rsample() const override { return true; }

@@ -22,7 +22,7 @@ Tensor Normal::rsample(const Shape& sample_shape) const {
 }
 
 Tensor Normal::log_prob(const Tensor& value) const {
-    check_value(value, "a number", eq(value.detach(), value.detach()));
+    check_value(value, "a number (not NaN)", eq(value.detach(), value.detach()));
     const Tensor squares = div(square(sub(value, loc)), mul(square(scale), 2));
     return sub(neg(add(squares, log(scale))), kHalfLogTwoPi);
 }

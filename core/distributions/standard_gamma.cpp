@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kPrecision = 1e-15;
 constexpr int kMaxTerms = 100'000;
-// Each round accepts at least 95% of the proposals, so that 3e-11 of the samples are replaced by
-// the mode.
+// Each round accepts at least 95% of the proposals. Samples that no round accepts, at most 4e-11 of
+// all samples, are replaced by the mode.
 constexpr int kRounds = 8;
 
 double digamma_of(double x) {
@@ -71,7 +71,7 @@ Dual fraction(double a, double z) {
 
 }  // namespace
 
-// The derivative is -(dF / da) / (z f), where F is the distribution function and f the density:
+// The derivative is -(dF / da) / (z f) with the distribution function F and the density f:
 // F = z^a e^-z series / gamma(a + 1) and 1 - F = z^a e^-z fraction / gamma(a).
 double standard_gamma_slope(double a, double logarithm) {
     const double z = std::exp(logarithm);
@@ -91,7 +91,7 @@ Tensor standard_gamma_logarithm(const Tensor& concentration) {
         const NoGrad no_grad;
         const Tensor a = to(concentration.detach(), f64);
         const TensorOptions like{.dtype = f64, .device = a.device()};
-        // A sample for a is a sample for a + 1 times u^(1 / a).
+        // For a below 1, a sample for a is a sample for a + 1 times u^(1 / a).
         const Tensor is_small = lt(a, 1);
         const Tensor boost = div(log(sub(1, rand(a.shape(), like))), a);
         const Tensor d = sub(where(is_small, add(a, 1), a), 1.0 / 3);

@@ -29,10 +29,10 @@ constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // for the chu
     throw FileError(str(printable(path), ": tensor ", in_quotes(name), ": ", reason));
 }
 
-// Throws FileError for the item of a tensor or of another value.
+// Throws FileError about the data of a tensor or of another value.
 [[noreturn]] void fail_item(const std::string& path, const std::string& name,
                             const std::string& reason) {
-    throw FileError(str(printable(path), ": the item of ", in_quotes(name), ": ", reason));
+    throw FileError(str(printable(path), ": the data of ", in_quotes(name), ": ", reason));
 }
 
 // Calls f. If it throws a FileError, adds the name of the tensor or value to the message.

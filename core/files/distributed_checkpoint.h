@@ -5,8 +5,8 @@
 //     __0_0.distcp      the chunks of rank 0, each as a file of torch.save, without gaps
 //     __1_0.distcp      ...
 //
-// Nothing in the files is executed. The reading program needs neither PyTorch nor as many processes
-// as the writing program had.
+// Nothing in the files is executed. The reading program does not need PyTorch, and its number of
+// processes can differ from the writing program.
 //
 // Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. Reading a tensor needs
 // the memory of its elements, and of the stored bytes of one chunk at a time. Finding overlapping
@@ -25,11 +25,12 @@
 
 namespace axle {
 
-// An open checkpoint. The constructor checks that all files exist and are long enough, that the
-// chunks of each tensor contain every element exactly once, and that no two items share bytes of a
-// file. So the size of the files limits the size of the tensors. Files are opened when they are
-// read, and must not be symbolic links. Functions throw FileError with the path and the reason if
-// the checkpoint is invalid or does not have the name. Several threads can read concurrently.
+// An open checkpoint. The constructor checks that all files exist and are long enough, and that no
+// two items share bytes of a file. It also checks that the chunks of each tensor contain every
+// element exactly once. So the size of the files limits the size of the tensors. Files are opened
+// when they are read, and must not be symbolic links. Functions throw FileError with the path and
+// the reason if the checkpoint is invalid or does not contain the name. Several threads can read
+// concurrently.
 class DistributedCheckpoint {
   public:
     explicit DistributedCheckpoint(std::string folder);
@@ -44,9 +45,10 @@ class DistributedCheckpoint {
     std::vector<std::string> files() const;
 
     // Returns a map from the keys of each tensor in the saved state dict, joined by dots, to the
-    // name of the tensor. A first key that all entries of the checkpoint share is left out: FSDP
-    // checkpoints of Accelerate contain {"model": model.state_dict()}, so the result has
-    // {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors have the same keys.
+    // name of the tensor. A first key that all entries of the checkpoint share is left out. For
+    // example, FSDP checkpoints of Accelerate contain {"model": model.state_dict()}, so the result
+    // contains {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors have the
+    // same keys.
     std::map<std::string, std::string> names_in_state() const;
 
     // Returns a whole tensor on the CPU.

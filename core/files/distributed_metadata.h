@@ -1,6 +1,6 @@
-// The file .metadata of a distributed checkpoint of PyTorch (torch.distributed.checkpoint): the
-// tensors and values of the checkpoint, and the locations of their bytes in its other files. It is
-// a pickle, which is read without executing anything.
+// The file .metadata of a distributed checkpoint of PyTorch (torch.distributed.checkpoint). It
+// lists the tensors and values of the checkpoint and where the other files contain their bytes. It
+// is a pickle, which is read without executing anything.
 //
 // Limits: the pickle has at most 100 MB. Its values need at most 64 MiB of memory plus 64 bytes per
 // byte of the first 4 MiB and 32 bytes per further byte.
@@ -49,8 +49,8 @@ struct DistributedMetadata {
 };
 
 // Returns the contents of a .metadata file. Throws FileError, without a path, if the pickle is
-// invalid, contains objects of classes that the metadata of torch.distributed.checkpoint does not
-// use, or lacks the location of a chunk or value. Does not check whether the chunks fit together.
+// invalid or lacks the location of a chunk or value. Also throws FileError for objects of classes
+// that this metadata does not use. Does not check whether the chunks fit together.
 DistributedMetadata read_distributed_metadata(std::span<const std::byte> pickle);
 
 }  // namespace axle

@@ -32,10 +32,10 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 // handle. Read-only memory is copied, because a Tensor is always writable. In this case, and if
 // there are no elements, the deleter is called immediately.
 //
-// Throws ValueError if the handle, or its needed shape or data, is null, if the handle has another
-// major version, or if elements are misaligned or exceed the address space. Throws DeviceError if
-// the memory is not on the CPU, DTypeError for unsupported dtypes and for vectors, and ShapeError
-// for negative sizes or more than kMaxDims dimensions.
+// Throws ValueError if the handle, or its shape or data where needed, is null, or if the handle has
+// another major version. Also throws ValueError if elements are misaligned or exceed the address
+// space. Throws DeviceError if the memory is not on the CPU, and DTypeError for unsupported dtypes
+// and for vectors. Throws ShapeError for negative sizes or more than kMaxDims dimensions.
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -110,7 +110,7 @@ void InputFile::check() {
     if (result == 0 && status.kind == FileKind::file) return;
     file_system().close(std::exchange(descriptor_, -1));
     if (result != 0) fail_on(path_, "can't open", -result);
-    throw FileError(str(printable(path_), ": not a regular file"));
+    throw FileError(str(printable(path_), ": can't open: not a regular file"));
 }
 
 InputFile::~InputFile() {

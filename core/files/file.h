@@ -74,7 +74,7 @@ class MappedFile {
 
 // A file that is either written completely or not at all. The data are written to a temporary file
 // in the same folder; commit() writes them to disk, unless durability is `none`, and renames the
-// file. If it is not renamed, for example because of an error, the temporary file is removed and
+// file. If the temporary file is not renamed, for example because of an error, it is removed and
 // the old file is unchanged. New files have permissions rw-rw-rw- minus umask. A symbolic link at
 // the path is replaced, not followed.
 class AtomicFile {

@@ -25,7 +25,7 @@ struct UnnamedFile {
     explicit UnnamedFile(const std::string& folder) {
         descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
         if (descriptor >= 0) return;
-        // Some file systems do not support O_TMPFILE.
+        // File systems without O_TMPFILE get a named file, which is unlinked.
         std::string path = folder + "/.axle-XXXXXX";
         descriptor = ::mkostemp(path.data(), O_CLOEXEC);
         if (descriptor < 0) fail(folder, "can't create a temporary file", errno);

@@ -1,4 +1,4 @@
-// Tensors in files, for data that does not fit into memory.
+// Tensors in files, for data that is larger than the memory.
 #pragma once
 
 #include <string>

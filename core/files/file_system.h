@@ -1,6 +1,6 @@
 // Private to core: the operations of the operating system on files and folders. All code that reads
-// or writes checkpoints uses them (through file.h and folder.h), so that a test can replace them by
-// a file system that records operations, fails, or is in memory.
+// or writes checkpoints uses them through file.h and folder.h. So a test can use another file
+// system, for example one that records operations, fails, or is in memory.
 #pragma once
 
 #include <cerrno>

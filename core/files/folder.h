@@ -50,7 +50,7 @@ void rename_path(const std::string& from, const std::string& to);
 // missing for a moment. Returns "" if no old folder is left.
 std::string put_in_place(const std::string& from, const std::string& to, Durability durability);
 
-// Removes a file, or a folder with its contents. Does nothing if there is nothing at the path.
+// Removes a file, or a folder with its contents. Does nothing if the path does not exist.
 void remove_all(const std::string& path);
 // Removes a file. Does nothing if it is missing.
 void remove_file(const std::string& path);
@@ -67,9 +67,9 @@ void remove_if_empty(const std::string& folder, const std::string& name);
 class PathLock {
   public:
     // Take the lock of a folder or a file without waiting. try_file() creates a missing file.
-    // Return nullopt if another PathLock has the lock, if the folder (of the file) does not exist,
-    // or if the path was removed or replaced during the call. Throw FileError for a symbolic link,
-    // and if the path cannot be opened or locked.
+    // Return nullopt if another PathLock has the lock, or if the folder (of the file) does not
+    // exist. Also return nullopt if the path was removed or replaced during the call. Throw
+    // FileError for a symbolic link, and if the path cannot be opened or locked.
     static std::optional<PathLock> try_folder(const std::string& path);
     static std::optional<PathLock> try_file(const std::string& path);
 

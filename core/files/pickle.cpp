@@ -269,7 +269,7 @@ class PickleMachine {
     std::unordered_map<std::string, std::size_t> names_;  // indices of Pickle::names_
 };
 
-// Executes one opcode. Returns false if it was the last one.
+// Executes one opcode. Returns false if it was the last opcode.
 bool PickleMachine::step() {
     opcode_at_ = at_;
     const auto opcode = static_cast<std::uint8_t>(number(1));

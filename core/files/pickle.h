@@ -94,10 +94,10 @@ class Pickle {
 };
 
 // Returns the contents of a pickle. Throws FileError, with the reason but without a path, if the
-// pickle is invalid, is larger than kMaxPickle, uses an unsupported part of the format, exceeds the
-// budget, or contains a name for which `allowed` returns false; `allowed` is called once for each
-// name. A collections.OrderedDict is always allowed and becomes a dict. The state that is set on an
-// OrderedDict or on the result of a call is ignored.
+// pickle is invalid or uses an unsupported part of the format. Also throws FileError if the pickle
+// is larger than kMaxPickle or exceeds the budget. `allowed` is called once for each name; if it
+// returns false, this function throws FileError. A collections.OrderedDict is always allowed and
+// becomes a dict. The state that is set on an OrderedDict or on the result of a call is ignored.
 Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view name)>& allowed);
 

@@ -11,8 +11,9 @@
 // supported.
 //
 // Limits: a file has at most 1,000,000 tensors and 100,000 metadata keys; names and texts have at
-// most 8 MiB. Opening a file needs at most 32 MiB of memory plus 8 bytes per byte of its header,
-// and sorts the names. A loaded tensor needs the memory of its elements and about 600 bytes.
+// most 8 MiB. Opening a file needs at most 32 MiB of memory plus 8 bytes per byte of its header.
+// The slowest step is sorting the names. A loaded tensor needs the memory of its elements and about
+// 600 bytes.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,10 @@ using Metadata = std::map<std::string, std::string>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // Writes a file atomically (core/files/file.h). Tensors are written by dtype, widest first, then by
-// name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
-// give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
-// reader would reject, such as a duplicate name, a name or text that is not UTF-8, a header that is
-// too long, or too many metadata keys. Throws UsageError for an undefined tensor, DeviceError for a
+// name, as in the reference library. So equal tensors give equal files, independently of the order
+// of `tensors`. Strided tensors are written row-major. Throws ValueError for names and metadata
+// that a reader would reject. Examples are a duplicate name, invalid UTF-8, a header that is too
+// long, and too many metadata keys. Throws UsageError for an undefined tensor, DeviceError for a
 // meta tensor, and FileError if the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);
@@ -44,12 +45,12 @@ using TensorReader = std::function<Tensor(const std::string& name)>;
 // Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
 // the values that read(name) returns. read() is called once for each such tensor when it is
 // written, so that only one tensor needs memory at a time. Throws FileError if the dtype or shape
-// of the values differs from the meta tensor, DeviceError for a meta tensor if `read` is empty, and
-// the other errors of the function above.
+// of the values differs from the meta tensor, and DeviceError for a meta tensor if `read` is empty.
+// Also throws the other errors of the overload with a path.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
                       const TensorReader& read = {});
 // Writes the (name, tensor) pairs of any container, such as the result of load_safetensors(), as
-// the first function does.
+// the overload with a path does.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,
                       const Metadata& metadata = {}) {

@@ -21,7 +21,8 @@ inline constexpr std::size_t kMaxSafetensorsMetadata = 100'000;
 inline constexpr std::size_t kMaxSafetensorsText = std::size_t{8} << 20;
 
 struct SafetensorsHeader {
-    // In the order of the text. Their `begin` and `end` are counted from the end of the header.
+    // The entries in the order of the text. Their `begin` and `end` are counted from the end of the
+    // header.
     std::vector<SafetensorsFile::Entry> entries;
     Metadata metadata;
 };

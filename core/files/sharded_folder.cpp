@@ -183,7 +183,7 @@ ShardedFolder::ShardedFolder(std::string path, ByteCheck check)
                                  " instead of '", kFormat, "'"));
         if (tree["version"].integer() > kVersion)
             throw ValueError(str("the version ", tree["version"].integer(),
-                                 " is newer than this library's ", kVersion));
+                                 " is newer than this library's ", kVersion, "; update Axle"));
         for (const auto& [name, entry] : tree["tensors"].entries()) try {
                 entries_.emplace(name, entry_from(entry));
             } catch (const ValueError& error) {

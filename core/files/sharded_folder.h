@@ -48,14 +48,15 @@ void write_tensor_parts(const std::string& folder, int rank, const std::vector<T
 
 // Writes the index from the entries of all processes in rank order. `extra` is a value without
 // tensors, which ShardedFolder::extra() returns. Throws ValueError if processes have different
-// shapes or dtypes under one name, if elements of a tensor are in no part, if an entry is invalid,
-// or if `extra` contains a tensor; and FileError if the file cannot be written.
+// shapes or dtypes for one name, or if no part contains some elements of a tensor. Also throws
+// ValueError if an entry is invalid or `extra` contains a tensor. Throws FileError if the file
+// cannot be written.
 void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
                          const Tree& extra = {}, Durability durability = Durability::full);
 
-// A folder that the functions above have written. Files are opened on first use, and must not be
-// symbolic links. Functions throw FileError with the path and the reason if a file is missing or
-// invalid. Not thread-safe.
+// A folder written by write_tensor_parts() and write_sharded_index(). Files are opened on first
+// use, and must not be symbolic links. Functions throw FileError with the path and the reason if a
+// file is missing or invalid. Not thread-safe.
 class ShardedFolder {
   public:
     struct Entry {

@@ -49,7 +49,8 @@ class TorchFile {
                 "instead");
         if (const StoredEntry* order = find("byteorder"); order != nullptr)
             if (!std::ranges::equal(order->bytes, std::as_bytes(std::span("little", 6))))
-                fail("byteorder", "only little-endian is supported");
+                fail("byteorder",
+                     "only little-endian is supported; save the file on a little-endian computer");
     }
 
     Tree read() {
@@ -186,9 +187,9 @@ class TorchFile {
         }
         return sizes;
     }
-    // Returns the number of storage elements from the first element of a tensor to its last,
-    // including the gaps between them, or nullopt if it overflows int64. The tensor must not be
-    // empty.
+    // Returns the number of storage elements between the first and the last element of a tensor,
+    // including both elements and all gaps. Returns nullopt if the number overflows int64. The
+    // tensor must not be empty.
     static std::optional<std::int64_t> element_span(const Shape& shape, const Strides& strides) {
         std::int64_t end = 1;
         for (int d = 0; d < shape.size(); ++d) {

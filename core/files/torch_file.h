@@ -4,11 +4,11 @@
 // A file that is inconsistent, or that contains any other type, throws FileError "path: reason"
 // with the name of the entry or type.
 //
-// Limits: the pickle and the directory of the zip file have at most 100 MB each. The values that
-// are read, without the data of tensors, need at most 64 MiB of memory plus 64 bytes per byte of
-// the pickle's first 4 MiB and 8 bytes per further byte. A value that the pickle refers to several
-// times counts each time, because a Tree has no shared parts. Files that exceed a limit throw
-// FileError. The time is proportional to the size of the file and of the result.
+// Limits: the pickle and the directory of the zip file have at most 100 MB each. The values need at
+// most 64 MiB of memory plus 64 bytes per byte of the pickle's first 4 MiB and 8 bytes per further
+// byte. This does not include the data of tensors. A value that the pickle refers to several times
+// counts each time, because a Tree has no shared parts. Files that exceed a limit throw FileError.
+// The time is proportional to the size of the file and of the result.
 #pragma once
 
 #include <cstddef>

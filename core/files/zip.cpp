@@ -125,7 +125,7 @@ StoredEntry read_entry(const Bytes& file, const Bytes& header, const Bytes& name
     return {name.text(), bytes.span(), header.u32(16)};
 }
 
-// Throws FileError if two entries overlap or have the same name. Leaves the entries sorted by name.
+// Throws FileError if two entries overlap or have the same name. Sorts the entries by name.
 void check_separate(std::vector<StoredEntry>& entries) {
     std::ranges::sort(entries, {}, [](const StoredEntry& e) { return e.bytes.data(); });
     const std::byte* end = nullptr;

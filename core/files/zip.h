@@ -23,8 +23,8 @@ struct StoredEntry {
 
 // Returns the entries of a zip file, sorted by name. Files above 4 GiB (zip64) are supported.
 // Entries do not overlap, and names are unique. Throws FileError, with the reason but without a
-// path, if the file is not a zip file, its directory is invalid or too large, or an entry is
-// compressed, encrypted or not completely in the file.
+// path, if the file is not a zip file or its directory is invalid or too large. Also throws
+// FileError if an entry is compressed, encrypted or truncated.
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> file);
 
 // Returns the entry with this name, or null. `sorted` must be sorted by name.

@@ -1,7 +1,7 @@
-// The caching host allocator. Each range between two powers of two is divided into four size
-// classes, so that at most a fifth of a block above 256 bytes is unused. Each class has a list of
-// freed blocks; one mutex guards all lists. A training step frees what it allocates, so after the
-// first step each allocation removes a block from a list and each release adds one.
+// The caching host allocator. There are four size classes between two powers of two, so at most a
+// fifth of a block above 256 bytes is unused. Each class has a list of freed blocks; one mutex
+// guards all lists. A training step frees what it allocates, so after the first step each
+// allocation removes a block from a list and each release adds one.
 #include "core/memory/memory.h"
 
 #include <algorithm>

@@ -32,8 +32,8 @@ namespace host_memory {
 
 // Returns `size` uninitialized bytes aligned to 64, or nullptr for size 0. Reuses a freed block of
 // the same size class; otherwise allocates from the system (or with the allocator of
-// set_allocator). If that fails, empties the cache and retries, then throws OutOfMemory. Blocks of
-// 2 MiB and more from the system use huge pages if the system provides them.
+// set_allocator). If the allocation fails, empties the cache and retries, then throws OutOfMemory.
+// Blocks of 2 MiB and more from the system use huge pages if the system provides them.
 void* allocate(std::size_t size);
 // Frees a block. `size` must be the size that was passed to allocate(). In builds with
 // AddressSanitizer, access to a freed block is reported as an error.

@@ -81,7 +81,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("cat");
-    if (tensors.empty()) throw ValueError("cat: the list of tensors is empty");
+    if (tensors.empty()) throw ValueError("cat: needs at least 1 tensor: the list is empty");
     const Tensor& first = tensors[0];
     check_device("cat", {&first});
     DType dtype = first.dtype();
@@ -127,7 +127,7 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("stack");
-    if (tensors.empty()) throw ValueError("stack: the list of tensors is empty");
+    if (tensors.empty()) throw ValueError("stack: needs at least 1 tensor: the list is empty");
     std::vector<Tensor> rows;
     for (const Tensor& t : tensors) {
         check_device("stack", {&tensors[0], &t});

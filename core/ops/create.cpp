@@ -61,7 +61,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
         throw ValueError(str("arange: the step must lead to the end in at most 2^53 elements: ",
                              first, " to ", end.to_double(), " with step ", increment));
     auto count = static_cast<std::int64_t>(std::ceil(steps));
-    bool exact = true;  // whether the kernel, which computes with doubles, does not round integers
+    bool exact = true;  // whether doubles, which the kernel uses, represent the integers
     if (integral) {
         const auto from = static_cast<std::uint64_t>(start.to_int64());
         const auto to = static_cast<std::uint64_t>(end.to_int64());

@@ -22,8 +22,8 @@ void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
     if (fits) return;
     const std::string free = dim < 0 ? "" : str(" outside dimension ", dim);
     throw ShapeError(
-        str(op, ": the index must have as many dimensions as the tensor and must not be larger",
-            free, ": index ", index.shape(), ", tensor ", x.shape()));
+        str(op, ": the index must have as many dimensions as the tensor, and no larger size", free,
+            ": index ", index.shape(), ", tensor ", x.shape()));
 }
 
 Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape) {

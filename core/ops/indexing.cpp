@@ -110,7 +110,9 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
         ellipses += i.kind == IndexKind::ellipsis;
         taken += dims_taken(i);
     }
-    if (ellipses > 1) throw IndexError(str(op, ": Ellipsis can be used only once"));
+    if (ellipses > 1)
+        throw IndexError(
+            str(op, ": Ellipsis can be used only once: it is used ", ellipses, " times"));
     if (taken > x.dim())
         throw IndexError(
             str(op, ": too many indices: ", taken, " for a tensor of shape ", x.shape()));
@@ -136,7 +138,7 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
             case IndexKind::ellipsis:
                 dim += static_cast<int>(x.dim() - taken);
                 break;
-            case IndexKind::tensor:  // as in PyTorch, indices on the CPU fit every device
+            case IndexKind::tensor:  // as in PyTorch, indices on the CPU work on every device
                 add_tensor(op, plan, dim, i.tensor.to(x.device()));
                 dim += static_cast<int>(dims_taken(i));
         }

@@ -19,11 +19,10 @@ Tensor bias_gradient(const Tensor& dz, DType dtype) {
     return db;
 }
 
-// Returns dz^T x in the memory layout of the weight, so that the result can become the weight's
-// grad without a copy even if the weight is stored as [in, out]. The result has the given dtype
-// without intermediate rounding. If db is defined, it receives the sum over the rows of dz in the
-// same pass. While gradients are recorded, the result has the dtype of the operands, and db is not
-// used.
+// Returns dz^T x. The result has the memory layout of the weight, which can be stored as [in, out].
+// So it can become the weight's grad without a copy. The result has the given dtype without
+// intermediate rounding. If db is defined, it receives the sum over the rows of dz in the same
+// pass. While gradients are recorded, the result has the dtype of the operands, and db is not used.
 Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype,
                        Tensor db) {
     const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;

@@ -1,5 +1,5 @@
 // Matrix products. A batch of matrices times a single matrix is computed as one product with more
-// rows, in the forward pass and in the gradient of the single matrix.
+// rows. So is the gradient of the single matrix.
 #include "kernels/ops/matmul.h"
 
 #include "core/autograd/autocast.h"

@@ -10,8 +10,8 @@
 namespace axle {
 namespace {
 
-// Throws unless v, a weight or bias, is undefined, or is [width] on x's device with a floating
-// dtype. The dtype must be f64 if and only if x's dtype is f64.
+// Checks v, which is a weight or a bias. Throws unless v is undefined, or is [width] on x's device
+// with a floating dtype. The dtype must be f64 if and only if x's dtype is f64.
 void check_vector(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});

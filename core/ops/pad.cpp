@@ -1,6 +1,6 @@
 // Padding and flipping. In constant mode, x is copied into a filled tensor, and the gradient is the
-// opposite padding. In all other modes, the result is a concatenation of parts of x, and the
-// gradient is computed by the rules of cat, flip and the view ops.
+// opposite padding. In all other modes, the result is a concatenation of parts of x. The rules of
+// cat, flip and the view ops compute its gradient.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -26,7 +26,7 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
         throw ShapeError(
             str("pad: the padding must contain two numbers for each padded dimension, and at most ",
                 2 * x.dim(), " numbers: padding ", padding, ", x ", x.shape()));
-    constexpr std::int64_t kMax = INT32_MAX;  // added to a size, such numbers cannot overflow
+    constexpr std::int64_t kMax = INT32_MAX;  // a size plus such a number cannot overflow
     for (const std::int64_t n : padding)
         if (n > kMax || n < -kMax)
             throw ValueError(

@@ -15,8 +15,8 @@
 namespace axle {
 
 // Returns the number as a 0-d tensor, for use as an operand of a binary op with x. The tensor
-// broadcasts, and the result has the dtype of x unless the number has a higher category (such as a
-// floating number if x has integers).
+// broadcasts. The op's result has the dtype of x unless the number has a higher category, such as a
+// floating number for integers.
 inline Tensor scalar_operand(Scalar value, const Tensor& x) {
     return full({}, value, {.dtype = promote(x.dtype(), value), .device = x.device()});
 }

@@ -1,6 +1,6 @@
 // Pooling. The gradient of a mean is a linear map, and the gradient of that map is the mean again.
-// The gradient of a maximum is scattered to the recorded positions of the maxima, and the gradient
-// of this scatter is gathered from the same positions.
+// The gradient of a maximum is scattered to the recorded positions of the maxima; the gradient of
+// this scatter is gathered from these positions.
 #include "kernels/ops/pool.h"
 
 #include <cstdint>

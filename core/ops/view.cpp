@@ -1,5 +1,5 @@
 // Views, which share the storage of their input. The gradient of a view is the inverse view of dy,
-// a tensor of zeros in which dy is written into the viewed part, or, for expand, a sum of dy.
+// or a tensor of zeros with dy in the viewed part. The gradient of expand is a sum of dy.
 #include <algorithm>
 #include <cstdint>
 

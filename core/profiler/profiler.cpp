@@ -1,6 +1,7 @@
 // The recording of the profiler. Each thread appends to its own queue of chunks, which only
-// collect() and stop() read, so no thread waits for another. Self times need no second pass: the
-// open scopes of a thread form a list, and a closing scope adds its time to the enclosing scope.
+// collect() and stop() read, so no thread waits for another. The open scopes of a thread form a
+// list. A scope that closes adds its time to the enclosing scope, so self times need no second
+// pass.
 #include "core/profiler/profiler.h"
 
 #include <array>
@@ -59,7 +60,7 @@ class Queue {
         tail_->size.store(size + 1, std::memory_order_release);
     }
 
-    // Removes all records that were pushed so far and calls take(record) for each of them.
+    // Removes all records from the queue and calls take(record) for each of them.
     template <class Take>
     void drain(Take&& take) {
         for (;;) {
@@ -96,7 +97,7 @@ struct ThreadLog {
 
 struct Registry {
     std::mutex mutex;
-    // If only the registry owns a log, its thread has exited.
+    // The logs of all threads. If only the registry owns a log, its thread has exited.
     std::vector<std::shared_ptr<ThreadLog>> logs;
     std::set<std::string, std::less<>> names;
     int threads = 0;
@@ -199,7 +200,8 @@ void start(Options options) {
     const MemoryStats memory = host_memory::stats();
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (enabled()) throw UsageError("profiler: start: a recording is already running");
+    if (enabled())
+        throw UsageError("profiler: start: a recording is already running; call stop() first");
     if (log != nullptr && r.recordings == 0 && log->name == nullptr) log->name = "main";
     records_shapes = options.record_shapes;
     profiles_memory = options.profile_memory;
@@ -215,7 +217,8 @@ void start(Options options) {
 void collect(Trace& trace) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (!enabled()) throw UsageError("profiler: collect: no recording is running");
+    if (!enabled())
+        throw UsageError("profiler: collect: no recording is running; call start() first");
     drain(r, recording.load(), trace);
 }
 
@@ -228,7 +231,7 @@ Trace stop() {
 void stop(Trace& trace) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    if (!enabled()) throw UsageError("profiler: stop: no recording is running");
+    if (!enabled()) throw UsageError("profiler: stop: no recording is running; call start() first");
     const std::uint32_t ended = recording.exchange(0);
     records_shapes = profiles_memory = false;
     drain(r, ended, trace);

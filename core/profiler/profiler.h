@@ -7,7 +7,7 @@
 //     std::cout << profiler::table(profiler::key_averages(trace), {.row_limit = 20});
 //     profiler::export_chrome_trace(trace, "trace.json");
 //
-// Ops, backward rules, optimizer steps, batches and checkpoints open scopes themselves. When
+// Ops, backward rules, optimizer steps, batches and checkpoints open their own scopes. When
 // nothing is recorded, a scope costs one relaxed load and a branch. During a recording, a scope
 // reads the clock twice and appends to a buffer of its thread, without a lock; memory is allocated
 // once every few hundred scopes. RecordFunction and Communication first look up their name under a
@@ -94,8 +94,7 @@ class Scope {
     std::vector<Shape>* shapes_;  // owned by the scope
 };
 
-// The scope of an op. It is opened by the first statement of the op that is not an early return for
-// a trivial case.
+// The scope of an op. An op opens it in its first statement, after early returns for trivial cases.
 class OpScope : public Scope {
   public:
     explicit OpScope(const char* op)

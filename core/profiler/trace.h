@@ -39,7 +39,7 @@ struct MemorySample {
 
 struct Trace {
     std::int64_t start = 0, end = 0;
-    std::vector<Event> events;  // for each call of collect() or stop(), by thread, then end time
+    std::vector<Event> events;  // sorted by thread, then end time, per call of collect() or stop()
     std::vector<MemorySample> samples;
     std::map<int, std::string> threads;  // names by thread number
 };

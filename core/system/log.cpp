@@ -23,8 +23,8 @@ struct Sink {
     std::shared_ptr<const SharedSink> current;  // null if the default sink is used
 };
 
-// Returns the state of the log. It is never destroyed because destructors of static objects can
-// still log, and is not allocated because the first message can be that memory has run out.
+// Returns the state of the log. It is never destroyed, because destructors of static objects can
+// still log. It is not allocated, because the first message can report that there is no memory.
 Sink& sink() {
     alignas(Sink) static std::byte memory[sizeof(Sink)];
     static Sink& the = *new (memory) Sink;

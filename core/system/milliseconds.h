@@ -7,8 +7,8 @@
 
 namespace axle {
 
-// A type like std::chrono::duration. This header does not include <chrono>, which takes a tenth of
-// a second to compile.
+// A type with the interface of std::chrono::duration. This header does not include <chrono>, which
+// takes a tenth of a second to compile.
 template <class D>
 concept ChronoDuration = std::integral<typename D::rep> && requires(D d) {
     D::period::num;

@@ -9,8 +9,8 @@
 
 namespace axle {
 
-// Returns the candidate with the smallest edit distance to `name`, or "" if the distance is more
-// than 2 and more than a third of the length of `name`, rounded up.
+// Returns the candidate with the smallest edit distance to `name`. Returns "" if the distance is
+// above 2 and above a third of the length of `name`, rounded up.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 // Returns the length in bytes of the printable non-ASCII UTF-8 character at the start of text, or 0

@@ -149,9 +149,8 @@ class Writer {
     bool for_display_;
 };
 
-// Receives the events of the JSON parser. Neither the parser nor this class uses recursion: a
-// vector contains the open lists and maps, and each of them moves into its parent when it is
-// closed.
+// Receives the events of the JSON parser. Neither the parser nor this class uses recursion. A
+// vector contains the open lists and maps; each of them moves into its parent when it is closed.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
     explicit Reader(std::size_t max_memory) : max_memory_(max_memory), left_(max_memory) {}

@@ -257,7 +257,7 @@ template <class T>
 struct Structure<T> {
     static Tree to(const T& value) {
         Tree map = Tree::map();
-        // The cast is safe, because visit() itself changes nothing.
+        // The cast is safe, because visit() does not modify the value.
         const_cast<T&>(value).visit([&]<class M>(std::string_view name, M& member) {
             map.set(name, to_tree<std::remove_const_t<M>>(member));
         });

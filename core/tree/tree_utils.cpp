@@ -223,14 +223,15 @@ Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tr
     return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) {
         if (test(leaf)) return f(leaf);
         if (error_on_other_type)
-            throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()),
-                                 ", for which the test returns false"));
+            throw ValueError(str(
+                op, ": ", path, " is ", name_of(leaf.kind()),
+                ", for which test() returns false; pass error_on_other_type = false to keep it"));
         return leaf;
     });
 }
 
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim) {
-    if (trees.empty()) throw ValueError("concatenate: the list of trees is empty");
+    if (trees.empty()) throw ValueError("concatenate: needs at least 1 tree: the list is empty");
     std::vector<const Tree*> items;
     for (const Tree& tree : trees) items.push_back(&tree);
     return concatenate_at(items, dim, kRoot, 0);

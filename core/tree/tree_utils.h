@@ -38,9 +38,9 @@ Tree recursively_apply(
     bool error_on_other_type = false);
 
 // Merges trees of the same structure by concatenating their tensors along `dim`. Throws ValueError
-// if the structures differ, a leaf is not a tensor or there are no trees, ShapeError if the shapes
-// of tensors do not match, and DeviceError if their devices differ. A single tree is returned
-// unchanged.
+// if the structures differ, a leaf is not a tensor or there are no trees. Throws ShapeError if the
+// shapes of tensors do not match, and DeviceError if their devices differ. A single tree is
+// returned unchanged.
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim = 0);
 // Returns views of rows [begin, end) of every tensor. Negative indices count from the end and
 // bounds are clamped, as in Python. Other leaves are kept. Throws ShapeError for a 0-d tensor.
@@ -49,8 +49,8 @@ Tree slice_tensors(const Tree& tree, std::int64_t begin, std::int64_t end);
 // Returns the size of the first dimension of the first leaf. Throws ValueError if there is no leaf,
 // or if the first leaf is not a tensor or is 0-d.
 std::int64_t find_batch_size(const Tree& tree);
-// Returns the result of find_batch_size, or nullopt where find_batch_size would throw, except that
-// a tree deeper than kMaxTreeDepth throws ValueError.
+// Returns the result of find_batch_size, or nullopt if find_batch_size would throw. Throws
+// ValueError if the tree is deeper than kMaxTreeDepth.
 std::optional<std::int64_t> ignorant_find_batch_size(const Tree& tree);
 // Returns the device of the first tensor, or nullopt if there is none.
 std::optional<Device> find_device(const Tree& tree);
@@ -77,8 +77,8 @@ Tree listify(const Tree& tree);
 
 // Returns the tree with the last row (along dim) of every tensor repeated until the number of rows
 // is a multiple of num_processes. Throws ValueError for leaves that are not tensors, for a negative
-// batch_size and unless num_processes is positive, and ShapeError for a tensor that does not have
-// batch_size rows.
+// batch_size, and unless num_processes is positive. Throws ShapeError for a tensor that does not
+// have batch_size rows.
 Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_processes,
                        std::int64_t dim = 0);
 

@@ -12,7 +12,7 @@
 
 #ifdef HWY_COMPILE_ONLY_STATIC
 #include "kernels/cpu/targets.h"
-// With one instruction set, this header includes nothing.
+// foreach_target.h includes nothing if the kernels are compiled for one instruction set.
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/simd-inl.h"

@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using IntTag = hn::ScalableTag<std::int32_t>;
 
-// Loads the first n elements, at most as many as a vector has. All other lanes are zero. Unlike
-// hn::MaskedLoad(), does not read beyond these elements on targets without masked loads.
+// Loads the first n elements, where n is at most the size of a vector. All other lanes are zero.
+// Unlike hn::MaskedLoad(), does not read beyond these elements on targets without masked loads.
 template <class Tag>
 HWY_INLINE hn::Vec<Tag> load_first(Tag d, const hn::TFromD<Tag>* p, std::int64_t n) {
 #if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2

@@ -70,7 +70,7 @@ thread_local bool inside_task = false;  // true in a task or an InlineScope
 
 // Runs one parallel section at a time. The caller and the workers get task numbers from a shared
 // ticket, whose upper half is the number of the section. A worker that wakes up late reads the
-// ticket of another section, or a closed ticket, and runs no task of the section for which it was
+// ticket of another section or a closed ticket. So it runs no task of the section for which it was
 // woken. A section therefore ends when its tasks have ended, without waiting for sleeping workers.
 class Pool {
   public:

@@ -39,8 +39,8 @@ struct ComputeOf<BFloat16> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Converts x: 16-bit types are converted through float, numbers are truncated towards zero for
-// integers (which must be able to represent them), and the result for booleans is x != 0.
+// Converts x. 16-bit types are converted through float. Numbers are truncated towards zero for
+// integers, which must be able to represent them. The result for booleans is x != 0.
 template <class To, class From>
 AXLE_HOST_DEVICE constexpr To convert(From x) {
     if constexpr (std::is_same_v<To, From>)
@@ -128,8 +128,8 @@ struct MaxOf {
     }
 };
 
-// Combines the values of all 32 lanes (or of each group of `width` lanes, a power of two) in a
-// fixed order and returns the result to every lane.
+// Combines the values of all 32 lanes, or of each group of `width` lanes (a power of two). The
+// order is fixed, and every lane gets the result.
 template <class T, class Op>
 __device__ inline T warp_combine(T x, Op op, int width = kWarp) {
     for (int offset = width / 2; offset > 0; offset /= 2)

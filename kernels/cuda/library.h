@@ -9,9 +9,9 @@ namespace axle::kernels {
 // Adds a text to the result of the next call of take_library_warning().
 void add_library_warning(const std::string& text);
 
-// A shared library that is opened at run time and never closed. Its file is searched for in the
-// folders of AXLE_LIBRARY_PATH (separated by colons), then in the loader's path, then in Python's
-// packages (nvidia/*/lib), then in /usr/local/cuda*. Thread-safe.
+// A shared library that is opened at run time and never closed. The search order is the folders of
+// AXLE_LIBRARY_PATH (separated by colons), the loader's path, Python's packages (nvidia/*/lib), and
+// /usr/local/cuda*. Thread-safe.
 class Library {
   public:
     // Opens a library: ("cuBLASLt", "libcublasLt", 13) opens libcublasLt.so.13. If it is not found,

@@ -113,9 +113,9 @@ void for_each_slab(const Walk<kOperands>& walk, F&& f,
                           {const_cast<void*>(static_cast<const void*>(&f)), call});
 }
 
-// Returns whether every operand can be walked in packs of n adjacent elements that start at
-// multiples of n, or has one element for each pack (an innermost stride of 0). Only a
-// one-dimensional walk can have a remainder after the last pack.
+// Returns whether a walk can process packs of n elements. Every operand must have adjacent elements
+// in packs that start at multiples of n, or an innermost stride of 0. Only a one-dimensional walk
+// can have a remainder after the last pack.
 template <int kOperands>
 bool steps_by_packs(const Walk<kOperands>& walk, int n) {
     const int last = walk.ndim() - 1;

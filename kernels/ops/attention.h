@@ -17,7 +17,7 @@ enum class DropoutGenerator : std::uint8_t {
 };
 
 // The sizes of the whole attention, if a call computes only some of its heads, queries or keys.
-// However the attention is divided, dropout uses the same random number for a weight. If the sizes
+// Dropout uses the same random number for a weight in every division of the attention. If the sizes
 // are 0, the call computes the whole attention.
 struct WeightGrid {
     std::int64_t heads = 0, queries = 0, keys = 0;
@@ -30,9 +30,9 @@ struct AttentionParams {
     bool causal = false;
     // If causal is true, query i attends to keys j <= i + causal_offset.
     std::int64_t causal_offset = 0;
-    // The probability p of dropping a weight. Weight (b, h, i, j) of `grid` is kept, and multiplied
-    // by 1 / (1 - p), if the uniform number ((b heads + h) queries + i) keys + j of `random` is
-    // >= p.
+    // The probability p of dropping a weight. Weight (b, h, i, j) of `grid` is kept if the uniform
+    // number ((b heads + h) queries + i) keys + j of `random` is at least p. A kept weight is
+    // multiplied by 1 / (1 - p).
     double dropout_p = 0;
     WeightGrid grid = {};
     Philox random = {};

@@ -21,8 +21,8 @@ struct ConvGeometry {
 };
 
 // The three passes of a convolution: forward, gradient of the input, and gradient of the weight. x
-// is [N, C, H, W], the weight w is [O, C / groups, KH, KW], and y is [N, O, R, Q] with R = floor((H
-// + 2 padding - dilation (KH - 1) - 1) / stride) + 1, and Q computed in the same way. With p =
+// is [N, C, H, W], the weight w is [O, C / groups, KH, KW], and y is [N, O, R, Q]. R is floor((H +
+// 2 padding - dilation (KH - 1) - 1) / stride) + 1, and Q is computed in the same way. With p =
 // padding, s = stride, d = dilation, and c over the input channels of o's group:
 //
 //     y[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] x[n, c, r s - p + i d, ...]

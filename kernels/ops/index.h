@@ -30,9 +30,9 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 
 // Computes y[.., index[.., i, ..], ..] += src[.., i, ..] along dim. index has the shape of src. y
 // has src's dtype (a compute dtype; booleans are combined by "or"), and in each dimension except
-// dim it has at least src's size. f16 and bf16 are rounded after each addition. On a GPU, if `on`
-// is not deterministic and there are few but long lines along dim, elements in f64, f32, i64 and
-// i32 are added atomically, in any order.
+// dim it has at least src's size. f16 and bf16 are rounded after each addition. If `on` is not
+// deterministic, a GPU adds f64, f32, i64 and i32 elements of few but long lines atomically, in any
+// order.
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 
@@ -40,7 +40,7 @@ void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 enum class Scatter : std::uint8_t { replace, multiply, maximum, minimum };
 // Like scatter_add(), but sets y[.., index[.., i, ..], ..] to the element of src, or to the
 // product, maximum or minimum of its value and the element. The elements of a line along dim are
-// always processed in order, so that the last one of several elements with one index replaces the
+// always processed in order. If several elements have the same index, the last element replaces the
 // others. If an element or its target is NaN, the product, maximum and minimum are NaN. For
 // booleans, the product and the minimum are "and". `replace` supports any dtype.
 void scatter(Cpu& on, Scatter how, int dim, ConstView index, ConstView src, View y);

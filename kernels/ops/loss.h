@@ -30,17 +30,17 @@ void cross_entropy(Cuda& on, ConstView logits, ConstView targets, const CrossEnt
                    View loss, View lse);
 
 // Computes dlogits[n] = (softmax(logits[n]) - t) dloss[n], and 0 for ignored rows. dloss is [N],
-// with any floating dtype and stride (stride 0 uses one value for all rows). dlogits has logits'
-// shape and dtype (for f32 logits, it can also be f16 or bf16), any strides, and can be the same
-// view as logits.
+// with any floating dtype and stride (stride 0 uses one value for all rows). dlogits has the shape
+// and dtype of logits; for f32 logits, it can also be f16 or bf16. It has any strides and can be
+// the same view as logits.
 void cross_entropy_backward(Cpu& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 
 // The targets of the loss of connectionist temporal classification (Graves et al., 2006), for N
-// samples. All views are contiguous i64. The labels of sample n are
-// labels[starts[n]] to labels[starts[n] + target_lengths[n] - 1].
+// samples. All views are contiguous i64. The labels of sample n are labels[starts[n]] to
+// labels[starts[n] + target_lengths[n] - 1].
 struct CtcTargets {
     ConstView labels;                                 // [total]; classes
     ConstView starts, target_lengths, input_lengths;  // [N]
@@ -48,21 +48,22 @@ struct CtcTargets {
 };
 
 // The states of a sample are blank, label, blank, ..., label, blank: 2 L + 1 states for L labels. A
-// path stays in a state or moves to the next one; between two different labels, it can skip the
+// path stays in a state or moves to the next state; between two different labels, it can skip the
 // blank. The kernels limit lengths to their valid ranges.
 
-// Computes losses[n], which is minus the logarithm of the sum of the probabilities of all paths
-// through the states of sample n in its first input_lengths[n] steps. log_probs is [T, N, C], f32
-// or f64, with any strides. alphas [T, 2 total + N] receives the logarithm of the probability of
-// all paths that end in a state at a step; the states of sample n begin at column 2 starts[n] + n.
-// alphas and losses [N] are contiguous f64.
+// Computes losses[n] = -ln(sum of the probabilities of all paths of sample n). A path goes through
+// the states of the sample in its first input_lengths[n] steps. log_probs is [T, N, C], f32 or f64,
+// with any strides. alphas [T, 2 total + N] receives the logarithm of the probability of all paths
+// that end in a state at a step; the states of sample n begin at column 2 starts[n] + n. alphas and
+// losses [N] are contiguous f64.
 void ctc_loss(Cpu& on, ConstView log_probs, const CtcTargets& targets, View alphas, View losses);
 void ctc_loss(Cuda& on, ConstView log_probs, const CtcTargets& targets, View alphas, View losses);
 
-// Computes the gradient d[t, n, c] = (e^log_probs - P(sample n is in a state of class c at step t))
-// dlosses[n], and 0 after the last step of a sample. If a loss is infinite, its gradient is 0
-// (zero_infinity) or NaN. d is contiguous, has log_probs' shape and dtype, and contains e^log_probs
-// at the call. alphas and losses are the results of ctc_loss; dlosses is [N], contiguous f64.
+// Computes the gradient d[t, n, c] = (e^log_probs - P) dlosses[n], and 0 after the last step of a
+// sample. P is the probability that sample n is in a state of class c at step t. If a loss is
+// infinite, its gradient is 0 (zero_infinity) or NaN. d is contiguous, has log_probs' shape and
+// dtype, and contains e^log_probs at the call. alphas and losses are the results of ctc_loss;
+// dlosses is [N], contiguous f64.
 void ctc_loss_backward(Cpu& on, ConstView log_probs, const CtcTargets& targets, ConstView alphas,
                        ConstView losses, ConstView dlosses, bool zero_infinity, View d);
 void ctc_loss_backward(Cuda& on, ConstView log_probs, const CtcTargets& targets, ConstView alphas,

@@ -1,10 +1,10 @@
 // Optimizers and gradient clipping over tables of tensors: one call updates all tensors of a model.
 //
 // A table row is a contiguous range of elements. Kernels concatenate all rows and split the result
-// into chunks of a fixed size, so that ten thousand small biases cost no more than one large
-// matrix. Values that change from step to step are read through pointers when the kernel runs. In
-// GPU kernels, these pointers (groups, scalars, norms, factors) point to GPU memory; tables are in
-// host memory and are copied with the launch.
+// into chunks of a fixed size. So ten thousand small biases cost the same as one large matrix.
+// Values that change from step to step are read through pointers when the kernel runs. In GPU
+// kernels, these pointers (groups, scalars, norms, factors) point to GPU memory; tables are in host
+// memory and are copied with the launch.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Cuda;
 // A row of a table of tensors: a contiguous range of elements.
 struct Run {
     void* data = nullptr;
-    std::int64_t begin = 0;  // the number of elements in all rows before this one
+    std::int64_t begin = 0;  // the number of elements in all earlier rows
     std::int64_t numel = 0;
     DType dtype = DType::f32;  // any floating dtype
 };
@@ -35,7 +35,7 @@ struct Slot {
     void* state[3] = {};         // null if the optimizer has no such array
     float* step = nullptr;       // updates so far, incremented by the kernel; can be null in sgd()
     std::uint64_t seed = 0;      // seed of stochastic rounding
-    std::int64_t begin = 0;      // number of elements in all rows before this one
+    std::int64_t begin = 0;      // number of elements in all earlier rows
     std::int64_t numel = 0;
     std::int32_t group = 0;  // index into the array of parameter groups
     DType param_dtype = DType::f32;
@@ -216,7 +216,7 @@ void rprop(Cuda& on, std::span<const Slot> slots, const RpropGroup* groups,
 // Performs one step of ASGD; state: {the average a, eta, mu}. eta and mu are one number each.
 //     p = p (1 - lambd eta) - eta g,  a += mu (p - a)    (a = p if mu is 1)
 //     eta = lr / (1 + lambd lr t)^alpha,  mu = 1 / max(1, t - t0)
-// On a GPU, eta may differ from the CPU's in the last bits, because pow() does.
+// On a GPU, the last bits of eta may differ from the CPU, because the results of pow() differ.
 void asgd(Cpu& on, std::span<const Slot> slots, const AsgdGroup* groups,
           const StepScalars* scalars);
 void asgd(Cuda& on, std::span<const Slot> slots, const AsgdGroup* groups,

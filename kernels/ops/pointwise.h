@@ -5,8 +5,8 @@
 // CUDA, and f64 and integers on the CPU). kernels/cpu/ compiles them again for every instruction
 // set, as loops over contiguous SIMD lanes. Formulas do not handle strides and storage types. On
 // the CPU, run_spans (kernels/cpu/pointwise/spans.h) splits the operands into blocks that fit in
-// the L1 cache, gathers strided elements and converts 16-bit elements, so that every layout gives
-// the same bits.
+// the L1 cache. It gathers strided elements and converts 16-bit elements, so every layout gives the
+// same bits.
 #pragma once
 
 #include <cmath>
@@ -68,8 +68,8 @@ void unary(Cpu& on, F f, ConstView x, View y);
 template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
-// Computes dx = dy * f.slope(v), where v is the value that the forward pass saves: the input of the
-// formula, or its output if kSavesOutput is true.
+// Computes dx = dy * f.slope(v), where v is saved by the forward pass. v is the output of the
+// formula if kSavesOutput is true, else its input.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>

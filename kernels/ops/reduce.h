@@ -2,8 +2,8 @@
 //
 // x and y have the same number of dimensions. A dimension is reduced if y's size is 1 and x's size
 // is different (it can be 0); all other sizes are equal. x and y must not overlap. Integers and
-// booleans are summed and compared in i64, f16 and bf16 in f32; f32 sums are accumulated in f64
-// across blocks.
+// booleans are summed and compared in i64; f16 and bf16 are summed and compared in f32. f32 sums
+// are accumulated in f64 across blocks.
 #pragma once
 
 #include "kernels/exec.h"
@@ -42,9 +42,9 @@ void argmax(Cuda& on, ConstView x, View y);
 void argmin(Cpu& on, ConstView x, View y);
 void argmin(Cuda& on, ConstView x, View y);
 
-// Writes the variance, sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements, to
-// y. x is floating. The sum is computed in two passes. The result is inf or NaN for n <=
-// correction.
+// Writes the variance to y: the sum of (x - mean)^2 over the n reduced elements, divided by max(0,
+// n - correction). x is floating. The sum is computed in two passes. The result is inf or NaN for n
+// <= correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 

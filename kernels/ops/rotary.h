@@ -8,8 +8,8 @@
 
 namespace axle::kernels {
 
-// Computes y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, where
-// x1 = x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D).
+// Computes y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, with x1
+// = x[..., t, i] and x2 = x[..., t, i + D/2]. The angle a is direction (offset + t) base^(-2i / D).
 //
 // x and y are [..., T, D] with an even D and one floating dtype. They have any strides and can be
 // the same view. direction is 1 or -1. Direction -1 inverts direction 1, and also computes its

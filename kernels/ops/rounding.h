@@ -1,8 +1,8 @@
 // Stochastic rounding to the 16-bit types. A value is rounded to one of its two neighbors. The
 // probability of rounding away from zero is the fraction of the step that is cut off, with a
-// precision of 2^-16 of a step, so that the mean of many roundings is the value itself.
-// Representable values, NaN and infinities are unchanged. Values between the largest finite value
-// and the next power of two become the largest finite value, not infinity.
+// precision of 2^-16. So the mean of many roundings is the value itself. Representable values, NaN
+// and infinities are unchanged. Values between the largest finite value and the next power of two
+// become the largest finite value, not infinity.
 //
 // Element i of a call uses 16 random bits: half i % 8 of Philox block offset + i / 8. The lower
 // half of a word comes before the upper half.

@@ -38,7 +38,8 @@ struct Ceil : Steps {
     }
 };
 
-// Rounding to the nearest integer. Numbers halfway between two integers become the even one.
+// Rounding to the nearest integer. Numbers halfway between two integers are rounded to the even
+// integer.
 struct Round : Steps {
     template <class T>
     AXLE_HOST_DEVICE T value(T x) const {

@@ -24,9 +24,9 @@ void cumprod_backward(Cpu& on, ConstView dy, ConstView x, ConstView y, View dx);
 void cumprod_backward(Cuda& on, ConstView dy, ConstView x, ConstView y, View dx);
 
 // Writes to y the largest (or smallest) element of the row up to each element, or NaN after a NaN,
-// and to index (i64) its position in the row: the last of equal elements, or the last NaN. All
-// views have the same shape, and y has x's dtype, which is any compute dtype. Exists only for CPUs;
-// ops on a GPU combine elementwise kernels.
+// and to index (i64) its position in the row. The last of equal elements or the last NaN is
+// selected. All views have the same shape, and y has x's dtype, which is any compute dtype. Exists
+// only for CPUs; ops on a GPU combine elementwise kernels.
 void cumulative_extreme(Cpu& on, bool largest, ConstView x, View y, View index);
 
 }  // namespace axle::kernels

@@ -13,7 +13,7 @@
 // clang-format on
 
 // AXLE_SPECIAL(Name, saves output, f(x), f', f'') defines a formula. In f, x is the operand. In f'
-// and f'', it is the operand or the output, whichever is saved.
+// and f'', x is the saved value, which is the operand or the output.
 #define AXLE_SPECIAL(NAME, SAVES_OUTPUT, VALUE, SLOPE, CURVE)                 \
     struct NAME {                                                             \
         static constexpr bool kSavesOutput = SAVES_OUTPUT, kIntegers = false; \
@@ -102,7 +102,8 @@ struct FloorDivide {
             return static_cast<T>(a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
         } else {
             if (b == T(0)) return a / b;
-            // Dividing the exact multiple of b avoids that a / b is rounded up to an integer.
+            // The dividend a - rest is an exact multiple of b. So the quotient is not rounded up to
+            // the next integer.
             const T rest = std::fmod(a, b), quotient = (a - rest) / b;
             const T down = rest != T(0) && (rest < T(0)) != (b < T(0)) ? quotient - T(1) : quotient;
             if (down == T(0)) return std::copysign(T(0), a / b);
@@ -117,8 +118,8 @@ struct FloorDivide {
     }
 };
 
-// The rest of a / b rounded towards 0, which has the sign of a. The rest of an integer divided by 0
-// is 0.
+// The remainder of a / b rounded towards 0, which has the sign of a. The remainder of an integer
+// divided by 0 is 0.
 struct Fmod {
     static constexpr bool kIntegers = true, kScalarOnly = true;
     template <class T>
@@ -130,8 +131,8 @@ struct Fmod {
     }
 };
 
-// The rest of a / b rounded down, which has the sign of b. The rest of an integer divided by 0 is
-// 0.
+// The remainder of a / b rounded down, which has the sign of b. The remainder of an integer divided
+// by 0 is 0.
 struct Remainder {
     static constexpr bool kIntegers = true, kScalarOnly = true;
     template <class T>

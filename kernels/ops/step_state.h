@@ -1,7 +1,7 @@
-// Values that a training step updates on the device: the loss scale of f16 training and, for
-// captured steps that can be skipped, the learning rates. All pointers, and the pointer of
-// GroupRows, point to memory of the device. The functions do not wait for these values: only the
-// device reads them.
+// Values that a training step updates on the device: the loss scale of f16 training, and the
+// learning rates of captured steps that can be skipped. All pointers, and the pointer of GroupRows,
+// point to memory of the device. The functions do not wait for these values: only the device reads
+// them.
 #pragma once
 
 #include <cstddef>

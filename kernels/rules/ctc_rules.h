@@ -12,7 +12,7 @@ namespace axle::kernels {
 
 inline constexpr double kNoPath = -std::numeric_limits<double>::infinity();
 
-// Returns ln(e^a + e^b + e^c). An operand of -infinity costs nothing.
+// Returns ln(e^a + e^b + e^c). An operand of -infinity needs no exponential.
 AXLE_HOST_DEVICE inline double log_sum_exp(double a, double b, double c) {
     double top = a;
     if (b > top) top = b, b = a;
@@ -34,8 +34,8 @@ struct CtcSample {
     std::int64_t step, class_step;  // strides
     const std::int64_t* labels;
     std::int64_t label_count, steps, classes, blank;
-    std::int64_t column;  // of the first state in rows of states
-    std::int64_t width;   // of rows of states
+    std::int64_t column;  // column of the sample's first state in rows of states
+    std::int64_t width;   // length of rows of states
 
     AXLE_HOST_DEVICE CtcSample(const ConstView& from, const CtcTargets& targets, std::int64_t n)
         : log_probs(static_cast<const T*>(from.data) + n * from.stride[1]),
@@ -83,8 +83,8 @@ struct CtcSample {
         return here + log_sum_exp(before[state], state >= 1 ? before[state - 1] : kNoPath,
                                   skips_to(state) ? before[state - 2] : kNoPath);
     }
-    // Returns the same for the paths that begin in a state and end in one of the last two states
-    // at the last step. after is the row of the next step.
+    // Returns the logarithm of the probability of all paths that begin in a state and end, at the
+    // last step, in one of the last two states. after is the row of the next step.
     AXLE_HOST_DEVICE double beta(std::int64_t t, std::int64_t state, const double* after) const {
         const std::int64_t last = states() - 1;
         const double here = log_prob(t, class_of(state));

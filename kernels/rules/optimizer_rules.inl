@@ -1,6 +1,6 @@
-// How each optimizer updates one element, shared by CPU SIMD packs and GPU threads. This file is
-// included inside a namespace, once per CPU instruction set. Include <array>, <bit>, <utility> and
-// kernels/rules/optimizer_steps.h before it.
+// The update of one element by each optimizer, shared by CPU SIMD packs and GPU threads. This file
+// is included inside a namespace, once per CPU instruction set. Include <array>, <bit>, <utility>
+// and kernels/rules/optimizer_steps.h before it.
 
 // Converts the factors of a step to the type of the lanes.
 template <class Factors, class From, std::size_t... kIndex>

@@ -41,7 +41,7 @@ AXLE_HOST_DEVICE constexpr std::uint64_t offset_of(std::int64_t t) {
     return static_cast<std::uint64_t>(t) << 40;
 }
 
-// Read and write an array of the slot's state that is one number.
+// Read and write the only element of an array of the slot's state.
 AXLE_HOST_DEVICE inline double number_at(const Slot& slot, int array) {
     const void* const number = slot.state[array];
     return slot.param_dtype == DType::f64 ? *static_cast<const double*>(number)

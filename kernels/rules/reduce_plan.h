@@ -86,8 +86,8 @@ struct ReducePlan {
         outputs = kept.numel(), n = reduced.numel();
     }
 
-    // Returns how many rows of a narrow contiguous matrix a walk over columns can process as one
-    // wide row to fill its vectors, or 1 if x is not such a matrix.
+    // Returns how many rows of a narrow contiguous matrix can be processed as one wide row to fill
+    // the vectors of a walk over columns. Returns 1 if x is not such a matrix.
     std::int64_t fold(std::int64_t widest) const {
         const bool matrix = kept.count == 1 && reduced.count == 1 && kept.x_stride[0] == 1 &&
                             reduced.x_stride[0] == kept.size[0];

@@ -10,7 +10,7 @@ namespace axle {
 namespace {
 
 void check_vectors(const char* op, const std::vector<Tensor>& tensors, int least) {
-    if (tensors.empty()) throw ValueError(str(op, ": the list of tensors is empty"));
+    if (tensors.empty()) throw ValueError(str(op, ": needs at least 1 tensor: the list is empty"));
     for (const Tensor& x : tensors) {
         check_device(op, {&tensors[0], &x});
         if (x.dim() < least || x.dim() > 1)
@@ -54,7 +54,7 @@ Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int6
     return integers(values, {2, count}, options);
 }
 
-// Appends the combinations of `left` more positions of n, the first of which is at least `from`.
+// Appends `chosen` followed by each combination of `left` positions in [from, n) to `all`.
 void append_combinations(std::int64_t n, std::int64_t left, std::int64_t from, bool repeats,
                          std::vector<std::int64_t>& chosen, std::vector<std::int64_t>& all) {
     if (left == 0) {

@@ -12,7 +12,7 @@ std::pair<Tensor, Tensor> halves(const char* op, const Tensor& x, std::int64_t d
     const int d = wrap_dim(op, dim, x.dim());
     const std::int64_t half = x.dim() == 0 ? 0 : x.size(d) / 2;
     if (x.dim() == 0 || x.size(d) % 2 != 0)
-        throw ShapeError(str(op, ": x must have a dimension ", dim, " of even size: ", x.shape()));
+        throw ShapeError(str(op, ": the size of dimension ", dim, " must be even: x ", x.shape()));
     return {narrow(x, d, 0, half), narrow(x, d, half, half)};
 }
 
@@ -25,7 +25,8 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
 Tensor elu(const Tensor& x, double alpha) {
     return unary("elu", formula::Elu{.alpha = alpha, .scale = 1, .input_scale = 1}, as_floating(x));
 }
-// The constants give outputs with mean 0 and variance 1 for such inputs (arXiv:1706.02515).
+// These constants give outputs with mean 0 and variance 1 for inputs with mean 0 and variance 1
+// (arXiv:1706.02515).
 Tensor selu(const Tensor& x) {
     return unary("selu",
                  formula::Elu{.alpha = 1.6732632423543772848170429916717,
@@ -138,7 +139,7 @@ Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, std::int64_t 
     if (!hard || logits.dim() == 0) return soft;
     const Tensor largest = argmax(soft.detach(), dim, true);
     const Tensor one = scatter(zeros_like(soft.detach()), dim, largest, 1.0);
-    return add(sub(one, soft.detach()), soft);  // the value is `one`, the gradient that of soft
+    return add(sub(one, soft.detach()), soft);  // has the value of `one` and the gradient of `soft`
 }
 
 }  // namespace axle

@@ -21,7 +21,7 @@ Tensor bitwise(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, common, common);
 }
 
-// Returns which elements are not zero.
+// Returns which elements are not zero, as booleans.
 Tensor truth(const Tensor& x) { return x.dtype() == boolean ? x : ne(x, 0); }
 
 template <class F>

@@ -17,8 +17,8 @@ void check_divisor(const char* op, const Tensor& a, const Tensor& b, DType commo
                              b.shape(), " contains 0"));
 }
 
-// Returns f(a, b) with the gradient rule of a op b = r, where r is a rest: dr = da - q db, with the
-// integer quotient q = quotient(a / b).
+// Returns f(a, b), the remainder of a / b, and records its gradient rule da - q db. q = quotient(a
+// / b) is the integer quotient.
 template <class F>
 Tensor rest(const char* op, F f, Tensor (*quotient)(const Tensor&), const Tensor& a,
             const Tensor& b) {
@@ -122,7 +122,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) 
     const profiler::OpScope scope("addcmul");
     check_device("addcmul", {&x, &a, &b});
     const Tensor product = mul(a, b);
-    // Integers stay integers.
+    // Integers multiplied by an integral value stay integers.
     if (!is_floating(product.dtype()) && value == std::trunc(value))
         return add(x, mul(product, static_cast<std::int64_t>(value)));
     return add(x, mul(product, value));

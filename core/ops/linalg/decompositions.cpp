@@ -1,6 +1,6 @@
-// Orthogonal decompositions. Sources of the gradients: Walter and Lehmann, 2010 (arXiv:1001.1654)
-// for qr(), and Giles, 2008, "Collected Matrix Derivative Results for Forward and Reverse Mode
-// Algorithmic Differentiation" for svd() and eigh().
+// Orthogonal decompositions. The gradient of qr() is from Walter and Lehmann, 2010
+// (arXiv:1001.1654). The gradients of svd() and eigh() are from Giles, 2008, "Collected Matrix
+// Derivative Results for Forward and Reverse Mode Algorithmic Differentiation".
 #include "core/ops/linalg/matrices.h"
 
 namespace axle::linalg {
@@ -67,13 +67,13 @@ Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Te
         }
     }
     Tensor dx = matmul(matmul(u, core), vh);
-    // The parts outside of the spaces that the columns of U and V span.
+    // Adds the gradients of the parts that are orthogonal to the columns of U and V.
     if (du.defined() && m > k) dx = add(dx, matmul(div(sub(du, matmul(u, left)), row), vh));
     if (dvh.defined() && n > k) dx = add(dx, matmul(u, div(sub(dvh, matmul(right, vh)), column)));
     return dx;
 }
 
-// Computes the singular values, and with vectors, U and Vh.
+// Computes the singular values and, if `vectors` is true, U and Vh.
 Svd svd_values(const char* op, const Tensor& x, bool vectors, bool full) {
     const std::int64_t m = x.size(-2), n = x.size(-1), k = std::min(m, n);
     const std::int64_t left = full ? m : k, right = full ? n : k;

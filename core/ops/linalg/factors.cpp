@@ -20,9 +20,9 @@ using RowsMap = Eigen::Map<Rows>;
 using ConstRowsMap = Eigen::Map<const Rows>;
 using Factors = Eigen::PartialPivLU<Matrix>;
 
-// The coefficients of the Pade approximant of degree [13/13] of e^x (Higham, 2005, "The Scaling and
-// Squaring Method for the Matrix Exponential Revisited"), and the largest 1-norm for which its
-// error is below the rounding of f64.
+// The coefficients of the Pade approximant of degree [13/13] of e^x, and the largest 1-norm for
+// which its error is below the rounding of f64. See Higham, 2005, "The Scaling and Squaring Method
+// for the Matrix Exponential Revisited".
 constexpr double kPade[] = {64764752532480000.,
                             32382376266240000.,
                             7771770303897600.,
@@ -43,7 +43,8 @@ constexpr double kLargestNorm = 5.371920351148152;
 
 std::int64_t cholesky(std::int64_t n, double* data) {
     RowsMap a(data, n, n);
-    // Row by row, so that the order of the minor that is not positive is known.
+    // The factor is computed row by row, so that the order of the first minor that is not positive
+    // is known.
     for (std::int64_t i = 0; i < n; ++i) {
         for (std::int64_t j = 0; j < i; ++j)
             a(i, j) = (a(i, j) - a.row(i).head(j).dot(a.row(j).head(j))) / a(j, j);

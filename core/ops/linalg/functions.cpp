@@ -1,4 +1,4 @@
-// Functions of matrices, and equations of tensors.
+// Functions of matrices, and equations between tensors.
 #include "core/ops/linalg/matrices.h"
 
 namespace axle {
@@ -55,8 +55,8 @@ Tensor tensorinv(const Tensor& x, std::int64_t ind) {
     const std::int64_t rows = product_of_sizes(x.shape(), 0, first);
     const std::int64_t columns = product_of_sizes(x.shape(), first, x.dim());
     if (rows != columns)
-        throw ShapeError(str("tensorinv: the products of the sizes before and from dimension ", ind,
-                             " differ: x is ", x.shape()));
+        throw ShapeError(str("tensorinv: the product of the first ", ind,
+                             " sizes must equal the product of the other sizes: x is ", x.shape()));
     Shape shape;
     for (int i = first; i < x.dim(); ++i) shape.push_back(x.shape()[i]);
     for (int i = 0; i < first; ++i) shape.push_back(x.shape()[i]);
@@ -99,8 +99,8 @@ Tensor vander(const Tensor& x, std::optional<std::int64_t> n) {
     const profiler::OpScope scope("vander");
     check_device("vander", {&x});
     check_compute("vander", x);
-    if (x.dim() == 0 || x.dtype() == boolean)
-        throw ShapeError(str("vander: x must have a dimension and numbers: x is ", x.shape()));
+    if (x.dtype() == boolean) throw DTypeError("vander: x must contain numbers: x is bool");
+    if (x.dim() == 0) throw ShapeError("vander: x must have at least one dimension: x is []");
     const std::int64_t count = n.value_or(x.size(-1));
     if (count <= 1) throw ValueError(str("vander: n must be above 1: ", count));
     const Tensor original = autocast_to_f32(x);
@@ -118,7 +118,7 @@ Tensor matrix_power(const Tensor& x, std::int64_t n) {
     check_device("matrix_power", {&x});
     check_compute("matrix_power", x);
     if (x.dim() < 2 || x.size(-1) != x.size(-2))
-        throw ShapeError(str("matrix_power: x must be square matrices: x ", x.shape()));
+        throw ShapeError(str("matrix_power: x must be [..., n, n]: x ", x.shape()));
     if (n < 0) {
         const Tensor inverse =
             linalg::inverse_of("matrix_power", linalg::square_matrices("matrix_power", x));

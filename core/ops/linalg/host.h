@@ -8,8 +8,8 @@
 namespace axle::linalg::host {
 
 // --- factors.cpp
-// Replaces the symmetric matrix a [n, n], of which the lower triangle is read, by its lower
-// Cholesky factor. Returns 0, or the order of the first leading minor that is not positive.
+// Replaces the symmetric matrix a [n, n] by its lower Cholesky factor. Only the lower triangle of a
+// is read. Returns 0, or the order of the first leading minor that is not positive.
 std::int64_t cholesky(std::int64_t n, double* a);
 // Replaces b [n, k] by the solution of a x = b. Returns 0, or the position (from 1) of a pivot that
 // is 0.
@@ -30,13 +30,14 @@ bool exponential(std::int64_t n, double* a);
 
 // --- singular_values.cpp and eigenvalues.cpp. Return false if an element is not finite or the
 // algorithm does not converge.
-// Computes the singular values s [min(m, n)] of a [m, n] in descending order, and unless u is null,
-// the singular vectors u [m, p] and vh [q, n], where p and q are min(m, n), or m and n if `full` is
-// true.
+// Computes the singular values s [min(m, n)] of a [m, n] in descending order. Unless u is null,
+// also computes the singular vectors u [m, p] and vh [q, n]. p and q are min(m, n), or m and n if
+// `full` is true.
 bool svd(std::int64_t m, std::int64_t n, const double* a, bool full, double* u, double* s,
          double* vh);
-// Computes the eigenvalues [n] of the symmetric matrix a [n, n] in ascending order, and unless
-// `vectors` is null, the eigenvectors as columns [n, n]. Reads the upper or the lower triangle.
+// Computes the eigenvalues [n] of the symmetric matrix a [n, n] in ascending order. Unless
+// `vectors` is null, also computes the eigenvectors as columns [n, n]. Reads the upper or the lower
+// triangle.
 bool eigh(std::int64_t n, const double* a, bool upper, double* values, double* vectors);
 
 }  // namespace axle::linalg::host

@@ -1,15 +1,16 @@
-// Ranks, pseudoinverses and least squares. The gradient of pinv() is that of Golub and Pereyra,
-// 1973, "The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems Whose
-// Variables Separate".
+// Ranks, pseudoinverses and least squares. The gradient of pinv() is from Golub and Pereyra, 1973,
+// "The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems Whose Variables
+// Separate".
 #include "core/ops/linalg/matrices.h"
 
 namespace axle::linalg {
 namespace {
 
-// Returns the epsilon of the dtype, but for 16-bit dtypes that of f32, because ops compute in f64.
+// Returns the epsilon of f64 for f64, otherwise the epsilon of f32. 16-bit dtypes do not need a
+// larger epsilon, because ops compute in f64.
 double epsilon_of(DType dtype) { return dtype == f64 ? 0x1p-52 : 0x1p-23; }
 
-// Returns the limits [..., 1] up to which the values, which are not negative, count as 0.
+// Returns the limits [..., 1] up to which the nonnegative values count as 0.
 Tensor limits(const char* op, const Tensor& values, const Tensor& x, DType dtype,
               const RankOptions& options) {
     const double atol = options.atol.value_or(0);
@@ -91,8 +92,8 @@ LeastSquares lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond
     const bool is_vector = b.dim() == 1 || (b.dim() == a.dim() - 1 && b.shape() == rows);
     const Tensor right = is_vector ? unsqueeze(to(b, f64), -1) : matrices("lstsq", b, "b");
     if (right.size(-2) != matrix.size(-2))
-        throw ShapeError(
-            str("lstsq: the sizes do not fit: a is ", a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str("lstsq: a must be [..., m, n] and b [..., m, k] or [..., m]: a is ",
+                             a.shape(), ", b is ", b.shape()));
     broadcast_shapes("lstsq", batch_shape(matrix), batch_shape(right));
     const RankOptions options = {.atol = {}, .rtol = rcond};
     LeastSquares y;

@@ -26,12 +26,12 @@ inline Tensor matrices(const char* op, const Tensor& x, const char* name = "x") 
             str(op, ": ", name, " must have at least 2 dimensions: ", name, " is ", x.shape()));
     return to(x, f64);
 }
-// The same for matrices that must be square.
+// Returns x as square f64 matrices. Throws the errors of matrices(), and ShapeError unless they are
+// square.
 inline Tensor square_matrices(const char* op, const Tensor& x, const char* name = "x") {
     Tensor y = matrices(op, x, name);
     if (x.size(-1) != x.size(-2))
-        throw ShapeError(
-            str(op, ": ", name, " must be square matrices: ", name, " is ", x.shape()));
+        throw ShapeError(str(op, ": ", name, " must be [..., n, n]: ", name, " is ", x.shape()));
     return y;
 }
 // Returns the dtype of the results for x: f32 for 16-bit operands under autocast. x can be
@@ -77,9 +77,9 @@ inline Tensor host_result(const Tensor& like, const Shape& shape) {
     return Tensor::empty(
         shape, {.dtype = f64, .device = like.device().is_meta() ? Device::meta() : Device::cpu()});
 }
-// Calls f(i) for the numbers of all matrices of x, in parallel. `work` is the number of operations
-// for each. f returns 0, or a number that describes an error; the result is the number of the first
-// matrix with an error and its number, or {-1, 0}.
+// Calls f(i) for the index i of every matrix of x, in parallel. `work` is the number of operations
+// per matrix. f returns 0 or an error number. The result contains the index of the first matrix
+// with an error and the error number, or {-1, 0}.
 struct HostError {
     std::int64_t matrix = -1, number = 0;
 };

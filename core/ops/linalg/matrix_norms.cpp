@@ -6,7 +6,7 @@
 namespace axle::linalg {
 namespace {
 
-// Throws unless x is floating and has the two dimensions, which are then returned.
+// Returns the two dimensions of the matrices. Throws unless x is floating and has these dimensions.
 std::pair<int, int> norm_dims(const char* op, const Tensor& x, const Dims& dims) {
     check_device(op, {&x});
     check_floating(op, x);
@@ -47,7 +47,7 @@ Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
     if (size == 2) {
         values = values_over("matrix_norm", x, a, b);
     } else {
-        // The sums over one dimension; then the other one becomes the last dimension.
+        // Sums over one dimension and moves the other dimension to the end.
         const int summed = size == 1 ? a : b, other = size == 1 ? b : a;
         values = movedim(sum(abs(to(x, f64)), summed, true), {summed, other}, {-2, -1});
         values = squeeze(values, -2);

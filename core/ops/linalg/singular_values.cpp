@@ -1,7 +1,7 @@
 // Singular value decompositions by one-sided Jacobi rotations: the columns of W = A V are rotated
-// until they are orthogonal. Then W = U diag(s). The first V consists of the eigenvectors of A^T A,
-// with which few rotations remain; the rotations restore the accuracy that the product A^T A loses
-// (Drmac and Veselic, 2008, "New Fast and Accurate Jacobi SVD Algorithm"). Eigen's own
+// until they are orthogonal. Then W = U diag(s). The initial V consists of the eigenvectors of A^T
+// A, so that few rotations are needed. The rotations restore the accuracy that the product A^T A
+// loses (Drmac and Veselic, 2008, "New Fast and Accurate Jacobi SVD Algorithm"). Eigen's own
 // decomposition takes a minute to compile.
 #define EIGEN_MPL2_ONLY
 #define EIGEN_DONT_PARALLELIZE
@@ -59,8 +59,8 @@ void orthogonalize(Matrix& w, Matrix& v) {
     }
 }
 
-// Replaces the columns of u [m, p] from `first` on by vectors that are orthonormal to the columns
-// before.
+// Replaces the columns of u [m, p] from index `first` by unit vectors that are orthogonal to all
+// earlier columns.
 void complete(Matrix& u, std::int64_t first) {
     if (first == u.cols()) return;
     if (first == 0) {

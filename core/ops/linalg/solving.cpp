@@ -1,6 +1,6 @@
-// Linear equations, Cholesky factors and determinants. The gradients are those of Giles, 2008,
+// Linear equations, Cholesky factors and determinants. The gradients are from Giles, 2008,
 // "Collected Matrix Derivative Results for Forward and Reverse Mode Algorithmic Differentiation";
-// for cholesky(), of Murray, 2016, "Differentiation of the Cholesky decomposition"
+// the gradient of cholesky() is from Murray, 2016, "Differentiation of the Cholesky decomposition"
 // (arXiv:1602.07527).
 #include <limits>
 
@@ -62,8 +62,8 @@ bool has_zero(const Tensor& x) {
     return false;
 }
 
-// Returns the matrices of cofactors, also of singular matrices: with x = U diag(s) V^T, these are
-// det(U V^T) U diag(c) V^T, where c[i] is the product of all elements of s except s[i].
+// Returns the matrices of cofactors, also of singular matrices. For x = U diag(s) V^T, the
+// cofactors are det(U V^T) U diag(c) V^T. c[i] is the product of all elements of s except s[i].
 Tensor cofactors(const char* op, const Tensor& x) {
     const Svd f = svd_of(op, x, false);
     const std::int64_t n = x.size(-1);
@@ -106,10 +106,11 @@ bool is_vector(const Tensor& a, const Tensor& b) {
                                                       a.shape().begin(), a.shape().end() - 1));
 }
 
-// Throws ShapeError unless the sizes of A and B fit.
+// Throws ShapeError unless the sizes of A and B match.
 void check_equation(const char* op, const Tensor& a, const Tensor& b, bool left) {
     if (b.size(left ? -2 : -1) != a.size(-1))
-        throw ShapeError(str(op, ": the sizes do not fit: a is ", a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str(op, ": b must have ", a.size(-1), left ? " rows" : " columns",
+                             ": a is ", a.shape(), ", b is ", b.shape()));
 }
 
 // Returns ln |determinant|, and sets the sign of the determinant.

@@ -122,7 +122,7 @@ Tensor sigmoid_focal_loss(const Tensor& input, const Tensor& target,
     check_binary(kOp, input, target, {});
     const DType common = promote(input, target), wide = wide_dtype(common);
     const Tensor x = to(input, wide), t = to(target, wide);
-    // 1 - p is sigmoid(-x) for positive targets and sigmoid(x) for other targets.
+    // 1 minus the probability of the target.
     const Tensor miss = t * sigmoid(neg(x)) + (1 - t) * sigmoid(x);
     Tensor losses = binary_cross_entropy_with_logits(x, t, {.reduction = Reduction::none}) *
                     pow(miss, options.gamma);

@@ -100,9 +100,10 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& targets
                                       const CrossEntropyOptions& options) {
     check_same_shape(kCrossEntropy, input, targets);
     if (options.ignore_index >= 0)
-        throw ValueError(str(
-            kCrossEntropy,
-            ": ignore_index needs class indices as targets, not float: ", options.ignore_index));
+        throw ValueError(
+            str(kCrossEntropy,
+                ": ignore_index must be negative if the targets are class probabilities: ",
+                options.ignore_index));
     const DType common = promote(input, targets), wide = wide_dtype(common);
     const int dim = input.dim() == 1 ? 0 : 1;
     Tensor goals = to(targets, wide);

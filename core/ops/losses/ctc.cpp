@@ -37,8 +37,9 @@ void check_lengths(const char* name, const Tensor& lengths, std::int64_t most, s
         count += length;
     }
     if (total >= 0 && count != total)
-        throw ValueError(str(kCtcLoss, ": ", name, " must add up to the number of targets: ", count,
-                             " and ", total));
+        throw ValueError(str(kCtcLoss, ": ", name,
+                             " must add up to the number of targets: the sum is ", count,
+                             ", the number of targets is ", total));
 }
 
 // Returns lengths [N] (or [] for one sample) as contiguous i64 on the device.
@@ -80,8 +81,11 @@ CtcLabels ctc_labels(const Tensor& probs, const Tensor& targets, const Tensor& i
         result.starts = cumsum(result.target_lengths, 0) - result.target_lengths;
     }
     const Tensor is_blank = eq(labels, Scalar(blank));
-    if (device.is_cpu() && classes > 1 && sum(is_blank).item() > 0)
-        throw IndexError(str(kCtcLoss, ": targets must not contain the blank, class ", blank));
+    if (device.is_cpu() && classes > 1)
+        if (const std::int64_t count = sum(is_blank).item_int(); count > 0)
+            throw IndexError(str(kCtcLoss, ": targets must not contain the blank, class ", blank,
+                                 ": ", count, count == 1 ? " target is" : " targets are",
+                                 " the blank"));
     check_index_range(kCtcLoss, classes > 1 ? masked_fill(labels, is_blank, -1) : labels, classes);
     result.labels = contiguous(labels);
     return result;

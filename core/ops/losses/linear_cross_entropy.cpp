@@ -17,9 +17,9 @@ struct LinearLoss {
     Tensor dx, dweight;  // gradients of the sum of the losses, if requested
 };
 
-// Returns the number of rows per chunk. The logits of a chunk take about 4 MiB, but a chunk has at
-// least kMinRows rows, so that reading and packing the weight and accumulating its gradient cost
-// little compared to the products.
+// Returns the number of rows per chunk. The logits of a chunk take about 4 MiB. A chunk has at
+// least kMinRows rows, so that reading the weight and accumulating its gradient cost little
+// compared to the products.
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
     constexpr std::int64_t kBytes = std::int64_t{4} << 20, kMinRows = 256;
     return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
@@ -82,7 +82,10 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
     if (options.weight.defined())
-        throw UsageError(str(kOp, ": class weights need cross_entropy(linear(x, weight), ...)"));
+        throw UsageError(
+            str(kOp,
+                ": class weights are not supported; use cross_entropy(linear(x, weight), "
+                "...)"));
     if (options.reduction == Reduction::none)
         throw ValueError(str(kOp, ": reduction must be mean or sum, not none"));
     if (input.dim() != 2 || matrix.dim() != 2 || targets.dim() != 1 ||

@@ -50,8 +50,8 @@ struct TargetLosses {
     Tensor losses, divisor;
 };
 // Returns -log_probs[target] times the weight of the target, in the dtype `wide` and the shape of
-// the targets, and 0 for ignored targets (likelihood.cpp). The classes are dimension dim of
-// log_probs; weight [C] can be undefined. All targets that are not ignored must be classes.
+// the targets (likelihood.cpp). The loss of an ignored target is 0. The classes are dimension dim
+// of log_probs; weight [C] can be undefined. All targets that are not ignored must be classes.
 TargetLosses target_losses(const Tensor& log_probs, const Tensor& targets, int dim,
                            const Tensor& weight, std::int64_t ignore_index, DType wide);
 

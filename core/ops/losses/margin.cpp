@@ -98,7 +98,7 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
     const DType wide = wide_dtype(input.dtype());
     const Tensor x = reshape(to(input, wide), {samples, classes});
     const Tensor labels = reshape(target, {samples, classes});
-    // Labels after the first -1 do not count.
+    // Labels after the first -1 are ignored.
     const Tensor counts = eq(cumsum(lt(labels, 0), 1), 0);
     const Tensor index = masked_fill(labels, logical_not(counts), 0);
     const Tensor hits = scatter_add(zeros_like(x).detach(), 1, index, to(counts, wide));

@@ -1,6 +1,6 @@
 // einsum: each letter of the equation, and each dimension of "...", is a label. Two operands are
-// multiplied as a batch of matrices: labels that both have are batches if they are still needed and
-// inner dimensions otherwise, and the other labels are rows and columns.
+// multiplied as a batch of matrices. Labels that both operands have are batch dimensions if they
+// are still needed, otherwise inner dimensions. The other labels are rows and columns.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -16,7 +16,8 @@
 namespace axle {
 namespace {
 
-// Labels are characters for letters, and numbers from kFirstEllipsis on for dimensions of "...".
+// Labels are characters for letters, and numbers of at least kFirstEllipsis for dimensions of
+// "...".
 using Labels = std::vector<int>;
 constexpr int kFirstEllipsis = 256;
 
@@ -79,7 +80,9 @@ class Equation {
                 s.ellipsis = static_cast<int>(s.letters.size());
                 i += 2;
             } else {
-                throw ValueError(str(prefix(), of, " has an invalid character: '", part[i], "'"));
+                throw ValueError(str(prefix(), of,
+                                     " must contain only letters and \"...\": it contains '",
+                                     part[i], "'"));
             }
         }
         return s;
@@ -88,8 +91,8 @@ class Equation {
     std::string text_;
 };
 
-// Returns the labels of a subscript whose ellipsis has `count` of `most` dimensions; the dimensions
-// of all ellipses are aligned at the last one.
+// Returns the labels of a subscript. Its ellipsis has `count` dimensions, and the longest ellipsis
+// has `most`. All ellipses are aligned at their last dimension.
 Labels labels_of(const Subscript& s, int count, int most) {
     Labels labels;
     for (int i = 0; i <= static_cast<int>(s.letters.size()); ++i) {
@@ -235,7 +238,9 @@ Labels output_labels(const Equation& equation, int most) {
         const std::string& letters = equation.output.letters;
         for (std::size_t i = 0; i < letters.size(); ++i) {
             if (letters.find(letters[i], i + 1) != std::string::npos)
-                throw ValueError(str(equation.prefix(), "the output repeats '", letters[i], "'"));
+                throw ValueError(str(equation.prefix(),
+                                     "the output must contain a letter only once: it repeats '",
+                                     letters[i], "'"));
             const auto has = [&](const Subscript& s) {
                 return s.letters.find(letters[i]) != std::string::npos;
             };

@@ -15,8 +15,9 @@ namespace {
 void check_dims(const char* op, const Tensor& a, int a_dims, const Tensor& b, int b_dims) {
     check_device(op, {&a, &b});
     if (a.dim() != a_dims || b.dim() != b_dims)
-        throw ShapeError(str(op, ": the operands must have ", a_dims, " and ", b_dims,
-                             " dimensions: a is ", a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str(op, ": a must have ", a_dims,
+                             a_dims == 1 ? " dimension" : " dimensions", " and b ", b_dims,
+                             ": a is ", a.shape(), ", b is ", b.shape()));
 }
 
 // Returns matmul(a, b) after checks whose messages name the op.
@@ -26,7 +27,8 @@ Tensor product_of(const char* op, const Tensor& a, int a_dims, const Tensor& b, 
     const bool fits =
         a.size(-1) == b.size(b_dims == 1 ? 0 : -2) && (a_dims < 3 || a.shape()[0] == b.shape()[0]);
     if (!fits)
-        throw ShapeError(str(op, ": the sizes do not fit: a is ", a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str(op, ": inner dimensions or batch sizes differ: a is ", a.shape(),
+                             ", b is ", b.shape()));
     return matmul(a, b);
 }
 
@@ -37,7 +39,8 @@ Tensor scaled_sum(const char* op, const Tensor& input, const Tensor& product, Sc
     const Tensor x = autocast(input);
     check_same_dtype(op, x, product, "x", "the product");
     if (is_integral(x.dtype()) && !(beta.is_integral() && alpha.is_integral()))
-        throw DTypeError(str(op, ": alpha and beta must be integers for ", x.dtype()));
+        throw DTypeError(str(op, ": alpha and beta must be integers for ", x.dtype(), ": alpha is ",
+                             alpha.to_double(), ", beta is ", beta.to_double()));
     if (broadcast_shapes(op, x.shape(), product.shape()) != product.shape())
         throw ShapeError(str(op, ": x cannot be broadcast to the product: x ", x.shape(),
                              ", product ", product.shape()));
@@ -100,8 +103,8 @@ Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Sc
     check_device("addbmm", {&x, &a, &b});
     check_dims("addbmm", a, 3, b, 3);
     if (a.size(0) != b.size(0) || a.size(2) != b.size(1))
-        throw ShapeError(
-            str("addbmm: the sizes do not fit: a is ", a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str("addbmm: inner dimensions or batch sizes differ: a is ", a.shape(),
+                             ", b is ", b.shape()));
     const std::int64_t inner = a.size(0) * a.size(2);
     const Tensor rows = reshape(transpose(a, 0, 1), {a.size(1), inner});
     const Tensor columns = reshape(b, {inner, b.size(2)});
@@ -153,8 +156,8 @@ Tensor product_of_chain(const char* op, const std::vector<Tensor>& operands) {
         if (i == 0) continue;
         check_factors(op, autocast(operands[i - 1]), autocast(operands[i]));
         if (operands[i - 1].size(1) != operands[i].size(0))
-            throw ShapeError(str(op, ": the sizes of operands ", i - 1, " and ", i, " do not fit: ",
-                                 operands[i - 1].shape(), ", ", operands[i].shape()));
+            throw ShapeError(str(op, ": the inner dimensions of operands ", i - 1, " and ", i,
+                                 " differ: ", operands[i - 1].shape(), ", ", operands[i].shape()));
     }
     return chain_product(cheapest_order(operands), operands, 0, operands.size() - 1);
 }

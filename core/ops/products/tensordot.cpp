@@ -14,7 +14,7 @@ Tensor rotated(const Tensor& x, int d, std::int64_t first) {
     return cat({narrow(x, d, first, 3 - first), narrow(x, d, 0, first)}, d);
 }
 
-// The dimensions of an operand: the paired dimensions, and the others in their order.
+// The paired dimensions of an operand, and its other dimensions in order.
 struct PairedDims {
     Dims paired, free;
     std::int64_t paired_size = 1, free_size = 1;
@@ -89,8 +89,9 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<std::int64_t> dim) 
         while (d < shape.size() && shape[d] != 3) ++d;
     const int a_d = d - (shape.size() - a.dim()), b_d = d - (shape.size() - b.dim());
     if (d >= shape.size() || a_d < 0 || b_d < 0 || a.shape()[a_d] != 3 || b.shape()[b_d] != 3)
-        throw ShapeError(str("cross: a and b must have size 3 along the dimension: a is ",
-                             a.shape(), ", b is ", b.shape()));
+        throw ShapeError(str("cross: a and b must have size 3 along ",
+                             dim ? str("dimension ", *dim) : "one dimension", ": a is ", a.shape(),
+                             ", b is ", b.shape()));
     return sub(mul(rotated(a, a_d, 1), rotated(b, b_d, 2)),
                mul(rotated(a, a_d, 2), rotated(b, b_d, 1)));
 }

@@ -66,8 +66,8 @@ UniqueElements merge_runs(const Tensor& rows, const Tensor& order) {
             sub(end, start)};
 }
 
-// Returns the order in which the rows [n, m] are sorted. Stable sorts by single columns, from the
-// last column to the first, sort by all columns.
+// Returns the order in which the rows [n, m] are sorted. Sorts stably by one column at a time, from
+// the last column to the first.
 Tensor lexicographic_order(const Tensor& rows) {
     Tensor order = arange(rows.shape()[0], {.dtype = i64, .device = rows.device()});
     for (std::int64_t c = rows.shape()[1] - 1; c >= 0; --c) {
@@ -126,7 +126,8 @@ UniqueElements unique_of(const char* op, const Tensor& input, std::optional<std:
     return dim ? unique_slices(op, x, *dim, sorted) : unique_elements(x, sorted);
 }
 
-// Returns the elements of `sorted` [..., n] at `index` [..., m]. A 1-d `sorted` serves all rows.
+// Returns the elements of `sorted` [..., n] at `index` [..., m]. A 1-d `sorted` applies to all
+// rows.
 Tensor elements_at(const Tensor& sorted, const Tensor& index) {
     if (sorted.dim() > 1) return gather(sorted, -1, index);
     return reshape(gather(sorted, 0, reshape(index, -1)), index.shape());

@@ -7,7 +7,7 @@
 namespace axle {
 namespace {
 
-// Throws ShapeError unless `other` has the shape of x in all dimensions but d.
+// Throws ShapeError unless `other` has the shape of x in all dimensions except d.
 void check_extends(const char* name, const Tensor& other, const Tensor& x, int d) {
     check_device("diff", {&x, &other});
     bool fits = other.dim() == x.dim();
@@ -31,7 +31,7 @@ Tensor integrand(const Tensor& y, std::int64_t dim, int& d) {
     return as_wide(y);
 }
 
-// Returns the integral of no interval.
+// Returns the integral over zero intervals.
 Tensor no_integral(const Tensor& y, int d) { return sum(narrow(y, d, 0, 0), d); }
 
 }  // namespace
@@ -49,7 +49,7 @@ Tensor diff(const Tensor& x, std::int64_t n, std::int64_t dim, const Tensor& pre
     parts.push_back(x);
     if (append.defined()) check_extends("append", append, x, d), parts.push_back(append);
     Tensor y = parts.size() > 1 ? cat(parts, d) : x;
-    if (n == 0) return clone(x);  // as in PyTorch, without the other parts
+    if (n == 0) return clone(x);  // as in PyTorch, ignores prepend and append
     for (; n > 0 && y.shape()[d] > 0; --n) {
         const std::int64_t count = y.shape()[d] - 1;
         const Tensor next = narrow(y, d, 1, count), here = narrow(y, d, 0, count);

@@ -24,12 +24,12 @@ std::pair<Tensor, Tensor> extreme_with_index(const char* op, const Tensor& x, st
     return {reshape(gather(x, dim, index), r.result), reshape(index, r.result)};
 }
 
-// Returns (elements before `offset`, combined elements after it) as one tensor.
+// Returns the elements before `offset` and the combined elements after it as one tensor.
 Tensor after_offset(const Tensor& x, int d, std::int64_t offset, const Tensor& combined) {
     return cat({narrow(x, d, 0, offset), combined}, d);
 }
 
-// Combines each element with the one that is 1, 2, 4, ... positions before it. After log2(n) passes
+// Combines each element with the element 1, 2, 4, ... positions before it. After log2(n) passes
 // each element has been combined with all elements before it.
 Tensor extreme_positions_by_doubling(const Tensor& x, int d, bool largest) {
     const std::int64_t n = x.shape()[d];

@@ -43,7 +43,7 @@ Tensor power_norm(const char* op, const Tensor& x, double p, const Reduced& r) {
                   });
 }
 
-// Returns the number of elements that are not 0, whose gradient is 0.
+// Returns the number of elements that are not 0. The gradient is 0.
 Tensor zero_norm(const char* op, const Tensor& x, const Reduced& r) {
     const Tensor y = to(reshape(count_nonzero(x.detach(), r.dims), r.result), x.dtype());
     return record(op, y, {x}, [shape = x.shape()](const Grads& dy, Needs) -> Grads {
@@ -96,7 +96,7 @@ Tensor renorm(const Tensor& input, double p, std::int64_t dim, double max_norm) 
     for (int d = 0; d < x.dim(); ++d)
         if (d != kept) dims.push_back(d);
     const Tensor norms = vector_norm(x, p, dims, true);
-    // PyTorch adds the same number to the norm.
+    // The constant 1e-7 is the same as in PyTorch.
     const Tensor factor = div(max_norm, add(norms, 1e-7));
     const Tensor limited = where(gt(norms.detach(), max_norm), factor, 1);
     return to(mul(x, limited), original.dtype());

@@ -11,7 +11,8 @@
 namespace axle {
 namespace {
 
-// Returns (values of x, index), where `index` has size 1 along dim, in the shape of the reduction.
+// Returns the elements of x at `index`, and `index`, both in the shape of the reduction. `index`
+// has size 1 along dim.
 std::pair<Tensor, Tensor> selected(const Tensor& x, int d, const Tensor& index, const Reduced& r) {
     return {reshape(gather(x, d, index), r.result), reshape(index, r.result)};
 }
@@ -68,13 +69,14 @@ Tensor median_of_all(const char* op, const Tensor& x, bool ignore_nan) {
 
 double rank_limit(const Tensor& sorted) { return static_cast<double>(sorted.size(-1) - 1); }
 
-// Returns the ranks [..., number of quantiles] in the sorted rows: fractional positions from 0 on.
+// Returns the ranks [..., number of quantiles] in the sorted rows: fractional positions, counted
+// from 0.
 Tensor ranks_of(const Tensor& rows, const Tensor& q, bool ignore_nan) {
     if (ignore_nan) {
         const Tensor last = sub(sum(logical_not(isnan(rows)), -1, true), 1);
         return mul(q, to(clamp(last, 0, {}), q.dtype()));
     }
-    // The rank of a row with NaN is that of its last element, which is NaN after sorting.
+    // The rank of a row with NaN is the rank of its last element, which is NaN after sorting.
     return where(any(isnan(rows), -1, true), rank_limit(rows), mul(q, rank_limit(rows)));
 }
 
@@ -129,7 +131,7 @@ Tensor quantile_of(const char* op, const Tensor& x, double q, std::optional<std:
                    bool keepdim, QuantileInterpolation how, bool ignore_nan) {
     check_device(op, {&x});
     if (!(q >= 0 && q <= 1)) throw ValueError(str(op, ": q must be in [0, 1]: ", q));
-    // The rank is computed in f64 on all devices, because it is exact for common quantiles.
+    // The rank is computed in f64 on all devices, because f64 ranks are exact for common quantiles.
     const Tensor number = full({}, q, {.dtype = f64, .device = x.device()});
     return quantile_of(op, x, number, dim, keepdim, how, ignore_nan);
 }
@@ -154,7 +156,7 @@ std::pair<Tensor, Tensor> kthvalue(const Tensor& input, std::int64_t k, std::int
                              " of ", input.shape()));
     const int d = wrap_dim("kthvalue", dim, input.dim());
     const Tensor x = with_a_dimension(input), values = x.detach();
-    // A full sort is faster than the selection of many elements.
+    // A full sort is faster than a selection of more than 1 / kFewer of the elements.
     constexpr std::int64_t kFewer = 8;
     Tensor index;
     if (k <= r.n / kFewer)

@@ -12,9 +12,9 @@ struct Reduced {
     Shape kept, result;
     std::int64_t n = 1;  // number of elements per result
 };
-// Returns the shapes of a reduction of x over dims (empty: all). Throws the errors of undefined
-// tensors and of storage dtypes, IndexError for a dimension out of range, and ValueError for a
-// dimension that is listed twice. Defined in reduce.cpp.
+// Returns the shapes of a reduction of x over dims (empty: all). Throws the errors of
+// check_device() and check_compute(). Also throws IndexError for a dimension out of range, and
+// ValueError for a dimension that is listed twice. Defined in reduce.cpp.
 Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim);
 // Throws ValueError if the reduced dimensions are empty and the result is not.
 void check_not_empty(const char* op, const Tensor& x, const Reduced& r);

@@ -1,4 +1,4 @@
-// Truth, sums and products.
+// any(), all(), sums and products.
 #include <limits>
 
 #include "core/autograd/autocast.h"
@@ -72,7 +72,8 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) {
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("nansum");
     const Reduced r = reduced("nansum", x, dims, keepdim);
-    const AutocastGuard off(std::nullopt);  // the result has the dtype of x, unlike that of sum()
+    // The result has the dtype of x, unlike the result of sum().
+    const AutocastGuard off(std::nullopt);
     if (!is_floating(x.dtype())) return sum(x, r.dims, keepdim);
     Tensor y = empty(r.kept, {.dtype = x.dtype(), .device = x.device()});
     launch(x.device(), [&](auto& on) { kernels::nansum(on, x.view(), y.view()); });

@@ -21,8 +21,8 @@ struct SampledAxis {
     bool align_corners;
 };
 
-// Elements of a dimension and their weights, for all positions. The elements can be out of range,
-// where the weight is not used.
+// Elements of a dimension and their weights, for all positions. The weights of elements that are
+// out of range are not used.
 struct AxisTap {
     Tensor place, weight;
 };
@@ -59,7 +59,7 @@ Tensor padded_place(const Tensor& at, const SampledAxis& axis) {
     return within_axis(axis.padding == GridPadding::border ? at : mirrored(at, axis), axis);
 }
 
-// Replaces positions that are not finite or too large for an integer by one outside of x.
+// Replaces positions that are not finite, or too large for an integer, by a position outside of x.
 Tensor representable(const Tensor& at) {
     constexpr double kLimit = 0x1p30;
     return where(logical_and(at > -kLimit, at < kLimit), at, -100.0);
@@ -82,7 +82,7 @@ std::vector<AxisTap> taps_of(const Tensor& position, const SampledAxis& axis, Gr
     const Tensor at = representable(padded_place(elements, axis));
     if (mode == GridMode::nearest) {
         const Tensor place = round(at.detach());
-        // 1, with the gradient 0 that PyTorch gives the grid.
+        // The weight is 1. As in PyTorch, the gradient of the grid is 0.
         return {{place, where(at < at, at, 1.0)}};
     }
     const Tensor base = floor(at.detach());
@@ -109,8 +109,8 @@ Taps joined_taps(const std::vector<AxisTap>& taps, const SampledAxis& axis) {
             unsqueeze(cat(weights, 1), 1)};
 }
 
-// Returns the combinations of the taps `a` of some dimensions with the taps of the next dimension,
-// of which there can be several, one after another.
+// Returns all combinations of the taps `a` with the taps of the next dimension. `next` contains
+// `several` taps per position, one tap after another.
 Taps combined(const Taps& a, const Taps& next, std::int64_t size, std::int64_t several) {
     if (!a.index.defined()) return next;
     const auto again = [&](const Tensor& x) {
@@ -129,7 +129,7 @@ Tensor read_taps(const Tensor& x, const Taps& taps, std::int64_t several) {
 }
 
 // Returns the sum over all combinations of the taps of the dimensions. The taps of the last
-// dimension are read at once.
+// dimension are read together.
 Tensor sum_of_taps(const Tensor& x, const std::vector<std::vector<AxisTap>>& taps,
                    const std::vector<SampledAxis>& axes) {
     const std::size_t last = axes.size() - 1;

@@ -134,7 +134,7 @@ NewSize new_size(const Tensor& x, int dim, const InterpolateOptions& o) {
     return result;
 }
 
-// Returns x [.., H, W] with other planes.
+// Returns x [.., H, W] with its planes resized to h and w.
 Tensor resized_planes(const Tensor& x, kernels::Resize resize, const NewSize& h, const NewSize& w) {
     Shape shape = x.shape();
     shape[x.dim() - 2] = h.size;
@@ -192,7 +192,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
         return in_planes(x, to, [](const Tensor& planes, const NewSize& h, const NewSize& w) {
             return adaptive_avg_pool2d(planes, {h.size, w.size});
         });
-    // Two passes round to 16 bits only once.
+    // With two passes, half precision is computed in f32 and rounded only once.
     const bool two_passes = x.dim() == 5 || mode == Interpolation::bicubic || options.antialias;
     const Tensor wide = two_passes && is_half(x.dtype()) ? x.to(f32) : x;
     if (mode == Interpolation::bicubic || options.antialias)

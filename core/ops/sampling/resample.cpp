@@ -28,8 +28,8 @@ double reach_of(const Resampling& r) {
     return r.antialias ? reach * std::max(1.0, step_of(r)) : reach;
 }
 
-// Outputs [first, first + count) and the inputs [begin, begin + length), among which are all inputs
-// of these outputs.
+// Outputs [first, first + count), and inputs [begin, begin + length) that include all inputs of
+// these outputs.
 struct Tile {
     std::int64_t first, count, begin, length;
 };
@@ -43,7 +43,7 @@ std::vector<Tile> tiles_of(const Resampling& r) {
         const auto bounded = [&](double at) {
             return static_cast<std::int64_t>(std::clamp(at, 0.0, static_cast<double>(r.in)));
         };
-        // Inputs beyond the border count as those at the border.
+        // Inputs beyond the border are replaced by the inputs at the border.
         const std::int64_t begin =
             std::min(bounded(static_cast<double>(first) * step - reach), r.in - 1);
         const std::int64_t last = std::max(bounded(std::ceil(end * step + reach)), begin + 1);
@@ -96,7 +96,7 @@ Tensor weights_of(const Resampling& r, const Tile& tile, const Tensor& like) {
         .to(like.dtype());
 }
 
-// Returns weights x along dim.
+// Returns the product of weights and x along dim.
 Tensor weights_times(const Tensor& weights, const Tensor& x, int dim) {
     return dim == -1 ? matmul(x, transpose(weights, 0, 1)) : matmul(weights, x);
 }

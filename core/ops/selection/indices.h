@@ -9,8 +9,8 @@
 
 namespace axle {
 
-// Throws ShapeError unless the index of gather or scatter has as many dimensions as x and is not
-// larger than x in any dimension except `dim` (-1 for no exception).
+// Throws ShapeError unless the index of gather or scatter has as many dimensions as x. Also throws
+// ShapeError if the index is larger than x in a dimension other than `dim` (-1 for no exception).
 void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x);
 
 inline Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }

@@ -26,7 +26,7 @@ Tensor positions_other_than_zero(const char* op, const Tensor& x) {
     return narrow(stack(positions, 1), 1, 0, x.dim());
 }
 
-// The test elements of isin() that are compared one by one.
+// The largest number of test elements that isin() compares one by one.
 constexpr std::int64_t kFew = 16;
 
 // Returns which values [n] are in `sorted` [m], by a binary search. m is positive.

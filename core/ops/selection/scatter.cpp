@@ -1,5 +1,5 @@
-// Ops that change elements at indices of the shape of the elements. The kernels process the
-// elements of a line along the dimension in order.
+// Scatter ops. Each element of an index tensor selects an element of x along a dimension to change.
+// The kernels process the elements along this dimension in order.
 #include <cstdint>
 #include <limits>
 
@@ -25,7 +25,8 @@ Tensor part_for(const Tensor& index, const Tensor& src) {
     return part;
 }
 
-// Checks the operands of scatter, which have at least one dimension, and returns dim as 0, 1, ....
+// Checks the operands of scatter, which have at least one dimension, and returns dim counted from
+// 0.
 int check_scatter(const char* op, const Tensor& x, std::int64_t dim, const Tensor& index,
                   const Tensor& src) {
     check_same_dtype(op, x, src, "x", "src");
@@ -106,7 +107,7 @@ Tensor reduced(const char* op, How how, const Tensor& x, int d, const Tensor& in
                   });
 }
 
-// Returns the number that does not change a reduction.
+// Returns the neutral element of a reduction.
 Scalar identity(IndexReduction reduce, DType dtype) {
     if (reduce == IndexReduction::prod) return 1;
     if (reduce != IndexReduction::amax && reduce != IndexReduction::amin) return 0;
@@ -158,7 +159,10 @@ Tensor scatter_reduce(const Tensor& x, std::int64_t dim, const Tensor& index, co
                        {});
     const int d = check_scatter("scatter_reduce", x, dim, index, src);
     const bool is_mean = reduce == IndexReduction::mean;
-    if (is_mean && x.dtype() == boolean) throw DTypeError("scatter_reduce: booleans have no mean");
+    if (is_mean && x.dtype() == boolean)
+        throw DTypeError(
+            "scatter_reduce: the mean of booleans is not defined; convert x and src to a floating "
+            "dtype");
     const Tensor part = to(part_for(index, src), sum_dtype(x));
     Tensor base = to(x, part.dtype());
     if (!include_self)

@@ -12,8 +12,8 @@
 namespace axle {
 namespace {
 
-// Checks the index of slices and returns it with the shape of these slices of x, which has at least
-// one dimension.
+// Checks the index of slices and returns it expanded to the shape of these slices of x. x has at
+// least one dimension.
 Tensor index_of_slices(const char* op, const Tensor& x, int d, const Tensor& index) {
     check_index_dtype(op, index);
     if (index.dim() > 1) throw ShapeError(str(op, ": needs a 1-d index: shape ", index.shape()));
@@ -22,7 +22,8 @@ Tensor index_of_slices(const char* op, const Tensor& x, int d, const Tensor& ind
     return broadcast_index(index, d, shape);
 }
 
-// The same, for slices that source has.
+// Returns the same as the overload without source. Throws ShapeError unless source has the shape of
+// the slices.
 Tensor index_of_slices(const char* op, const Tensor& x, int d, const Tensor& index,
                        const Tensor& source) {
     const Tensor slices = index_of_slices(op, x, d, index);

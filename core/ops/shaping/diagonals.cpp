@@ -1,5 +1,5 @@
-// Diagonals of matrices. diagonal() is a view; diag_embed() is its gradient rule, and the other way
-// round.
+// Diagonals of matrices. diagonal() is a view. diagonal() and diag_embed() are the gradient rules
+// of each other.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -94,7 +94,7 @@ Tensor trace(const Tensor& x) {
 
 Tensor block_diag(const std::vector<Tensor>& tensors) {
     const profiler::OpScope scope("block_diag");
-    if (tensors.empty()) throw ValueError("block_diag: the list of tensors is empty");
+    if (tensors.empty()) throw ValueError("block_diag: needs at least 1 tensor: the list is empty");
     std::vector<Tensor> rows;
     std::int64_t width = 0, before = 0;
     for (const Tensor& x : tensors) {

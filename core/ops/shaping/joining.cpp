@@ -1,4 +1,4 @@
-// Joining and splitting along certain dimensions, composed of cat and views.
+// Ops that join and split tensors, composed of cat and views.
 #include <cstdint>
 #include <vector>
 
@@ -16,7 +16,7 @@ using Indices = std::vector<std::int64_t>;
 // Returns with_dims(tensor) for all tensors. Throws ValueError if the list is empty.
 std::vector<Tensor> aligned(const char* op, const std::vector<Tensor>& tensors,
                             Tensor (*with_dims)(const Tensor&)) {
-    if (tensors.empty()) throw ValueError(str(op, ": the list of tensors is empty"));
+    if (tensors.empty()) throw ValueError(str(op, ": needs at least 1 tensor: the list is empty"));
     std::vector<Tensor> result;
     for (const Tensor& x : tensors) {
         check_device(op, {&tensors[0], &x});

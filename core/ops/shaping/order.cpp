@@ -1,4 +1,4 @@
-// The order of dimensions and elements, composed of views, cat and flip.
+// Ops that change the order of dimensions or elements, composed of views, cat and flip.
 #include <cstdint>
 
 #include "core/check.h"
@@ -16,7 +16,7 @@ Tensor rolled(const Tensor& x, std::int64_t shift, int d) {
     return cat({narrow(x, d, size - moved, moved), narrow(x, d, 0, size - moved)}, d);
 }
 
-// Returns the sizes of the dimensions before the last `last` dimensions of x, and their product.
+// The sizes of the dimensions before the last `last` dimensions of x, and their product.
 struct Batch {
     Shape shape = {};
     std::int64_t size = 1;

@@ -1,4 +1,4 @@
-// Other shapes of the same elements, composed of view, reshape and expand.
+// Ops that change shapes, composed of view, reshape and expand.
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +14,8 @@ Tensor unflatten(const Tensor& x, std::int64_t dim, const Dims& sizes) {
     const int d = wrap_dim("unflatten", dim, x.dim());
     if (x.dim() == 0 || sizes.empty())
         throw ShapeError(
-            str("unflatten: needs a dimension and sizes: sizes ", sizes, ", x ", x.shape()));
+            str("unflatten: x must have a dimension, and sizes must not be empty: sizes ", sizes,
+                ", x ", x.shape()));
     const std::int64_t size = x.shape()[d];
     std::int64_t known = 1;
     int unknown = -1;

@@ -1,5 +1,5 @@
-// Windows of tensors. Both forms of unfold() select elements, and their gradients add the windows
-// up. fold() is the gradient of the unfold() of images, and the other way round.
+// Windows of tensors. Both forms of unfold() select elements, and their gradients are sums of
+// windows. fold() and the unfold() of images are the gradients of each other.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -113,7 +113,7 @@ Tensor columns_of(const Tensor& x, const Windows& w) {
                   [w](const Grads& dy, Needs) -> Grads { return {images_of(dy[0], w)}; });
 }
 
-// Returns the images [N, C, H, W] to which columns [N, C * kernel.h * kernel.w, windows] add up.
+// Adds columns [N, C * kernel.h * kernel.w, windows] up to images [N, C, H, W].
 Tensor images_of(const Tensor& columns, const Windows& w) {
     Tensor y;
     {

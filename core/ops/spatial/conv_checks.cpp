@@ -22,7 +22,8 @@ void check_options(const char* op, const ConvSizes& sizes) {
     if (sizes.groups < 1) throw ValueError(str(op, ": groups must be positive: ", sizes.groups));
 }
 
-// Throws unless x, weight and bias fit each other. is_transposed selects the layout of weight.
+// Throws unless the shapes and dtypes of x, weight and bias match. is_transposed selects the layout
+// of weight.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const ConvSizes& sizes, bool is_transposed) {
     const int spatial = sizes.stride.size();
@@ -38,7 +39,7 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, const
     if (weight.dim() != spatial + 2)
         throw ShapeError(str(op, ": weight must have ", spatial + 2, " dimensions: ", operands()));
     for (const std::int64_t size : weight.shape())
-        if (size == 0) throw ShapeError(str(op, ": weight is empty: ", operands()));
+        if (size == 0) throw ShapeError(str(op, ": weight must not be empty: ", operands()));
     if (weight.size(0) % groups != 0)
         throw ShapeError(str(op, ": size 0 of weight must be a multiple of groups: weight ",
                              weight.shape(), ", groups ", groups));
@@ -48,7 +49,8 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, const
         throw ShapeError(
             str(op, ": x must have ", channels, " channels: ", operands(), ", groups ", groups));
     for (int d = 1; d <= spatial; ++d)
-        if (x.size(-d) == 0) throw ShapeError(str(op, ": the images are empty: ", operands()));
+        if (x.size(-d) == 0)
+            throw ShapeError(str(op, ": the images must not be empty: ", operands()));
     if (!bias.defined()) return;
     check_same_dtype(op, x, bias, "x", "bias");
     if (bias.shape() != Shape{out})

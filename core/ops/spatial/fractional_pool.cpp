@@ -1,6 +1,6 @@
-// Fractional max pooling (Graham, arXiv:1412.6071): the maxima of windows whose distances are
-// drawn. The windows of a plane are the products of windows of its rows and of its columns, so that
-// they are gathered one dimension after the other, and then pooled without overlap.
+// Fractional max pooling (Graham, arXiv:1412.6071): the maxima of windows at random distances. The
+// windows of a plane are products of windows of its rows and windows of its columns. So they are
+// gathered one dimension after the other, and then pooled without overlap.
 #include <optional>
 #include <utility>
 
@@ -15,7 +15,7 @@ namespace {
 
 using FractionalMaxima = std::pair<Tensor, Tensor>;
 
-// Returns the sizes that a ratio stands for.
+// Returns the output sizes for the given ratios.
 Dims scaled_sizes(const char* op, const Tensor& x, std::initializer_list<double> ratios) {
     Dims size;
     int d = -static_cast<int>(ratios.size());

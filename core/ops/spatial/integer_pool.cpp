@@ -1,4 +1,4 @@
-// Max pooling of integers. Rare, so that it is composed of ops: the windows are copied, and their
+// Max pooling of integers, composed of ops because it is rare. The windows are copied, and their
 // maxima are selected by argmax.
 #include "core/ops/spatial/integer_pool.h"
 
@@ -26,7 +26,7 @@ Tensor starts_along(const PoolSizes& sizes, int d, std::int64_t out, Device devi
 std::pair<Tensor, Tensor> integer_max_pool2d(const Tensor& x, const PoolSizes& sizes,
                                              const Dims& out) {
     const NoGrad no_grad;
-    // The padding after the last dimension, then after the one before, so that all windows fit.
+    // The padding of the last dimension, then of the dimension before it, so that all windows fit.
     Dims around;
     for (int d = 1; d >= 0; --d) {
         const std::int64_t end =

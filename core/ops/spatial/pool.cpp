@@ -1,5 +1,5 @@
 // Pooling of signals and volumes. A signal is an image with a height of 1. A window of a volume is
-// a product of a window of its planes and one of its depth, so that maxima and means are computed
+// a product of a window of its planes and a window of its depth. So maxima and means are computed
 // first over planes and then over the depth. Both passes select the first of equal maxima and the
 // last NaN, and so does their composition.
 #include <cstdint>
@@ -59,8 +59,8 @@ Tensor volumes_of_columns(const Tensor& columns, Size3 size) {
     return unflatten(columns, -1, {size.h, size.w});
 }
 
-// Returns the positions in volumes of the size `from` of maxima. `columns` are the positions in
-// [from.d, size.h * size.w] of the second pass, and `planes` those of the first pass.
+// Returns the positions of maxima in volumes of the size `from`. `planes` are the positions in the
+// first pass. `columns` are the positions in the second pass, in [from.d, size.h * size.w].
 Tensor volume_indices(const Tensor& planes, const Tensor& columns, const Size3& from,
                       const Size3& size) {
     const Tensor all = flatten(columns_of_planes(planes, from.d), -2), at = flatten(columns, -2);

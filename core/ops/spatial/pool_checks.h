@@ -7,7 +7,7 @@
 
 namespace axle {
 
-// The windows of a pool: one number for each spatial dimension.
+// The windows of a pooling op, with one number for each spatial dimension.
 struct PoolSizes {
     Dims kernel, stride, padding, dilation;
     bool ceil_mode = false;
@@ -17,7 +17,8 @@ struct PoolSizes {
 // Throws unless x has a floating dtype (or i64, i32 or u8, if `integers` is true) and `spatial`
 // spatial dimensions, of which none is empty.
 void check_pool_input(const char* op, const Tensor& x, int spatial, bool integers = false);
-// Throws ValueError unless all sizes are positive and below 2^31. `name` is "the kernel", ....
+// Throws ValueError unless all sizes are positive and below 2^31. `name`, such as "the kernel", is
+// used in the message.
 void check_pool_size(const char* op, const char* name, const Dims& sizes);
 // Checks x and the sizes and returns the spatial sizes of the result. Throws the errors that
 // core/functional.h documents.

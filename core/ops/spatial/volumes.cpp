@@ -4,8 +4,8 @@
 //     images[n, o][c * kernel d + k] = x[n, c, o * stride - padding + k * dilation]
 //
 // so that the sums over the depth are sums over channels, which the kernels compute in f32 or f64.
-// As for images (conv.cpp), the gradients of the convolution, of its transpose and of the gradient
-// of the weight are the other two ops, so derivatives of any order are supported.
+// As for images (conv.cpp), the convolution, its transpose and the gradient of the weight are the
+// gradients of each other. So derivatives of any order are supported.
 #include <algorithm>
 
 #include "core/autograd/autocast.h"
@@ -75,8 +75,7 @@ Tensor images_of_volumes(const Tensor& x, const VolumeGeometry& g) {
     return images;
 }
 
-// Returns the volumes [N, C, D, H, W] to which images add up, plus bias [C], which can be
-// undefined.
+// Adds images up to volumes [N, C, D, H, W], plus bias [C], which can be undefined.
 Tensor volumes_of_images(const Tensor& images, const Tensor& bias, const VolumeGeometry& g) {
     const DType sums = is_half(images.dtype()) ? f32 : images.dtype();
     const Shape shape = {images.size(0) / g.out[0], images.size(1) / g.kernel[0], g.in[0],
@@ -93,7 +92,7 @@ Tensor volumes_of_images(const Tensor& images, const Tensor& bias, const VolumeG
     return to(x, images.dtype());
 }
 
-// Returns y [N, O, D, H, W] as images [N * D, O, H, W], and the other way round.
+// Convert between y [N, O, D, H, W] and images [N * D, O, H, W].
 Tensor images_of_frames(const Tensor& y) {
     return reshape(transpose(y.detach(), 1, 2),
                    {y.size(0) * y.size(2), y.size(1), y.size(3), y.size(4)});

@@ -1,13 +1,13 @@
 // The backward pass of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
-// A task processes one or more key-value heads, each with all queries that share it, 64 at a time,
-// and iterates over the keys as the forward pass does. It computes five products per tile: the
-// scores and the gradients of the weights as [key][query], then dv, dk and dq with the head's depth
+// A task processes one or more key-value heads. It takes the queries that share a head, 64 at a
+// time, and iterates over the keys as the forward pass does. It computes five products per tile:
+// the scores and the gradients of the weights as [key][query], then dv, dk and dq with the depth
 // along the lanes. dk and dv of the head and dq of the 64 queries are accumulated in scratch
-// memory, so that every element is computed by one task in a fixed order. If there are few
-// key-value heads, the blocks of queries are distributed over several tasks, and the dk and dv of
-// these tasks are added in a fixed order. Between memory and the caches, q, dout, out and dq are
-// transferred once, and k, v, dk and dv once per 64 queries.
+// memory. So every element is computed by one task in a fixed order. If there are few key-value
+// heads, the blocks of queries are distributed over several tasks. The dk and dv of these tasks are
+// added in a fixed order. Between memory and the caches, q, dout, out and dq are transferred once,
+// and k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -75,7 +75,7 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
 
 // Converts scores to the weights by which v was multiplied, and gradients of these weights to the
 // gradients of the scores. The gradient of a score is p (factor dweight - delta), where p is the
-// softmax, and factor is 0 for a dropped weight, else 1 / (1 - dropout_p).
+// softmax. factor is 0 for a dropped weight, otherwise 1 / (1 - dropout_p).
 template <class Lane>
 void score_gradients(const Job& job, const Rows& rows, const Keys& keys,
                      const BackwardMemory<Lane>& m) {

@@ -56,7 +56,7 @@ struct Rows {
 
 // A block of keys [begin, end). Rows before first_row, counted from the start of the block of
 // queries, attend to none of these keys. If the block is on the causal diagonal, the kStep rows
-// from first_row on may attend to only some of the keys.
+// that start at first_row may attend to only some of the keys.
 struct Keys {
     std::int64_t begin = 0, end = 0, first_row = 0;
     bool diagonal = false;

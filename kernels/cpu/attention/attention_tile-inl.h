@@ -1,5 +1,5 @@
-// Helpers shared by both passes of attention, for the current SIMD target: vectors of doubles,
-// conversion of rows, small matrix products, transposition, scores, masks and dropout.
+// Helpers of both passes of attention, for the current SIMD target: vectors of doubles, conversion
+// and transposition, small matrix products, scores, masks and dropout.
 //
 // Highway's foreach_target.h includes this file once per target; the toggle below is its include
 // guard.
@@ -272,8 +272,8 @@ void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* sc
 
 // Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0, with queries i along the
 // lanes. Random numbers are generated in groups of four per query (one Philox block). If `aligned`
-// is true, the first key of this block is the first of a group for every query, and factors of type
-// float are stored as packs.
+// is true, the first key of this block is the first key of a group for every query; factors of type
+// float are then stored as packs.
 template <class Lane>
 void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane* factors) {
     const std::int64_t count = keys.end - keys.begin;

@@ -3,10 +3,10 @@
 //
 // The table contains the cosine and sine of every (position, pair), computed in f64 and rounded to
 // the lane type once per call. The table is small, with T * D / 2 pairs, and each entry is used by
-// batches * heads rows. Positions are split into blocks of kStride. Position first + r of a block
-// has, at frequency f, the entry e^(i (first + r) f) = e^(i first f) e^(i r f), where i is the
-// imaginary unit. So most entries are computed by a complex product instead of a sine and a cosine.
-// x is read once and y is written once; the table stays in the cache.
+// batches * heads rows. Positions are split into blocks of kStride. At frequency f, the entry of
+// position first + r is e^(i (first + r) f) = e^(i first f) e^(i r f), where i is the imaginary
+// unit. So most entries are computed by a complex product instead of a sine and a cosine. x is read
+// once and y is written once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -2,10 +2,10 @@
 // scaling). Only the first pass reads memory; the later passes read the row from the cache. Memory
 // is read once and written once.
 //
-// If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// that is not the last), up to 64 rows are copied together to the columns of a tile in scratch
-// memory. Memory is then still read in full cache lines, and each lane of a pack processes a
-// different row. All other rows are first copied to contiguous buffers.
+// In a softmax over a dimension that is not the last, elements of a row are strided but neighboring
+// rows are contiguous. Then up to 64 rows are copied together to the columns of a tile in scratch
+// memory. Memory is still read in full cache lines, and each lane of a pack processes a different
+// row. All other rows are first copied to contiguous buffers.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE

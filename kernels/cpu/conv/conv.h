@@ -1,5 +1,5 @@
-// Helpers of the convolutions: the packing into panels (compiled for each instruction set), the
-// split of the work, and the correlation by which convolutions are computed.
+// Helpers of the convolutions: packing into panels, compiled for each instruction set, the split of
+// the work, and the correlation that computes convolutions.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct PanelRun {
     std::int64_t count;
 };
 
-// Copies use full vectors: they may read up to this number of elements after the end of the source,
-// and write as many after the end of the panel.
+// Copies use full vectors. They may read up to this number of elements after the end of the source,
+// and write this number after the end of the panel.
 inline constexpr std::int64_t kPanelSlack = kMaxTileColumns / 2;
 
 template <class T>
@@ -51,8 +51,8 @@ inline constexpr std::int64_t kConvDepth = 384;
 // time.
 inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 
-// Returns n if n <= most. Otherwise splits n into the smallest number of parts with at most `most`
-// elements, and returns the size of equal parts, rounded up to a multiple of quantum.
+// Splits n into the smallest number of parts with at most `most` elements. Returns the size of
+// equal parts, rounded up to a multiple of quantum, or n if n <= most.
 inline std::int64_t even_cut(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }

@@ -5,11 +5,11 @@
 // A task processes a block of input channels (with all taps and all rows o) and a chunk of the
 // images. It iterates over the pixels of these images in blocks, in which pixels are ordered by
 // row, column and image. dy is packed into panels with o innermost. x is copied to scratch memory
-// with channels innermost and zero padding, so that a line of a panel consists of runs of channels,
-// one per tap. If a panel has one tap, pixels for which this tap is in the padding are skipped.
-// Sums stay in scratch memory, with channels innermost, until the task's last pixel, and are
-// transposed when they are written to dw. If dw is small, several chunks of images have their own
-// sums, which are added in the order of the images. All splits depend on the shapes only.
+// with channels innermost and zero padding. So a line of a panel consists of runs of channels, one
+// per tap. If a panel has one tap, pixels for which this tap is in the padding are skipped. Sums
+// stay in scratch memory, with channels innermost, until the task's last pixel, and are transposed
+// when they are written to dw. If dw is small, several chunks of images have their own sums, which
+// are added in the order of the images. All splits depend on the shapes only.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/conv.h"
 
@@ -89,8 +89,8 @@ class WeightGradient {
     }
     std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
-    // Return the sizes of the parts of a slot's scratch memory, in elements: the panels of dy, the
-    // staged x, one panel of x, and a buffer for four lines.
+    // Return the sizes of the parts of a slot's scratch memory, in elements. The parts are the
+    // panels of dy, the staged x, one panel of x, and a buffer for four lines.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
@@ -157,7 +157,7 @@ class WeightGradient {
         return to;
     }
 
-    // Copies the part of x that pixels p read to scratch memory, ordered as
+    // Copies the part of x that the pixels p read. The order in scratch memory is
     // [row][column][image][channel].
     void stage_x(std::int64_t part, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t pixel_step = p.images * block_;

@@ -3,11 +3,11 @@
 //
 // a is packed once per call. The columns (pixels of one or more images) are split into tasks. A
 // task iterates over the depth in blocks of channels. It first copies the rows of these channels to
-// scratch memory: padded with zeros, converted, and split by the phase of the stride, so that
-// adjacent pixels are contiguous for every tap. From these rows it packs one panel of pixels at a
-// time, and multiplies all rows of a with the panel while it is in L1. So the source is read from
-// memory about once, and its unfolded matrix is never stored. For m rows, packing costs about 2 / m
-// of the multiplications.
+// scratch memory, padded with zeros and converted. The rows are split by the phase of the stride,
+// so that adjacent pixels are contiguous for every tap. From these rows, the task packs one panel
+// of pixels at a time. It multiplies all rows of a with the panel while the panel is in L1. So the
+// source is read from memory about once, and its unfolded matrix is never stored. For m rows,
+// packing costs about 2 / m of the multiplications.
 //
 // The terms of an element are added in the order of the depth, in blocks that depend on the shapes.
 // The split into tasks can therefore depend on the number of threads. The bias is one more step of
@@ -102,9 +102,9 @@ class Correlator {
         return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
     }
 
-    // Sets the number of columns and rows per task. There are enough columns (kMin) that each panel
-    // of a is reused from the cache, and few enough (kMax) that the staged rows stay in L2. If
-    // there are then too few tasks for all threads, the rows are split too.
+    // Sets the number of columns and rows per task. At least kMin columns let each panel of a be
+    // reused from the cache; at most kMax columns keep the staged rows in L2. If there are then too
+    // few tasks for all threads, the rows are split too.
     void cut() {
         constexpr std::int64_t kMax = 1024, kMin = 128;
         const std::int64_t images = std::max<std::int64_t>(p_.source.shape[0], 1);

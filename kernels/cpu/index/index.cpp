@@ -1,6 +1,6 @@
-// Gather copies elements along rows of the output. Consecutive elements with one index are a
-// (strided) copy, so selecting slices is as fast as memcpy. Scatter assigns every line along the
-// dimension to one task, which processes the elements of the line in order.
+// Gather and scatter. Gather copies elements along rows of the output. Consecutive elements with
+// the same index are copied together, so selecting slices is as fast as memcpy. Scatter assigns
+// every line along the dimension to one task, which processes the elements of the line in order.
 #include "kernels/ops/index.h"
 
 #include <algorithm>

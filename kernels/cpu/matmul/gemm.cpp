@@ -1,12 +1,12 @@
 // Inner loops of matrix products.
 //
-// The register tile is computed as an outer product per step of depth: a column of a (one broadcast
-// element per row) times two vectors of b, accumulated in rows x 2 registers. With 32 registers
-// (AVX-512 and NEON), a tile has 14 x 2 accumulators and registers for b and the broadcast. With 16
-// registers (AVX2 and SSE), a tile has 6 x 2 accumulators. A tile of 14 x 32 floats loads 184 bytes
-// per step for 448 multiply-adds, so L2 is fast enough. c is accessed once per block of depth.
-// Tiles with fewer rows process the last rows of c, and tiles one vector wide process the last
-// columns.
+// The register tile is computed as an outer product per step of depth. A column of a, with one
+// broadcast element per row, is multiplied by two vectors of b. The products are accumulated in
+// rows x 2 registers. With 32 registers (AVX-512 and NEON), a tile has 14 x 2 accumulators and
+// registers for b and the broadcast. With 16 registers (AVX2 and SSE), a tile has 6 x 2
+// accumulators. A tile of 14 x 32 floats loads 184 bytes per step for 448 multiply-adds, so L2 is
+// fast enough. c is accessed once per block of depth. Tiles with fewer rows process the last rows
+// of c, and tiles one vector wide process the last columns.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE

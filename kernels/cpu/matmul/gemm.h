@@ -58,8 +58,8 @@ struct BFloat16Pair {
     BFloat16 first, second;
 };
 
-// The properties of a unit of packed operands, which is a single element or a pair: the type of its
-// sums and the number of elements per unit.
+// The properties of a unit of packed operands, which is an element or a pair. They are the type of
+// its sums and the number of elements per unit.
 template <class Unit>
 struct UnitTraits {
     using Sum = Unit;

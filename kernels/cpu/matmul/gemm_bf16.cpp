@@ -1,7 +1,7 @@
 // Inner loops of bf16 products on CPUs with AVX512_BF16. The instruction vdpbf16ps multiplies 16
 // pairs of bf16 and adds them to 16 floats. It computes twice as many multiply-adds as an f32
 // instruction, and operands packed as pairs need half the cache. The tile has the layout of
-// gemm.cpp with pairs instead of floats: 14 x 2 accumulators, and in each step, one broadcast pair
+// gemm.cpp with pairs instead of floats, and 14 x 2 accumulators. In each step, one broadcast pair
 // of a is multiplied by two vectors of pairs of b.
 //
 // The instruction defines the rounding within a pair; it ignores the rounding mode and replaces

@@ -1,7 +1,7 @@
 // Computes c = a b with blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication", 2008). A block of a and a block of b are packed into scratch memory, and
-// register tiles (gemm.cpp) iterate over them, accumulating c block by block along the depth. c is
-// split into rectangles, one per task. Each task packs the operands that it needs: this costs a few
+// multiplication", 2008). A block of a and a block of b are packed into scratch memory. Register
+// tiles (gemm.cpp) iterate over them and accumulate c block by block along the depth. c is split
+// into rectangles, one per task. Each task packs the operands that it needs: this costs a few
 // percent of the multiplications, and tasks never wait for each other. An element's terms are added
 // in the order of the depth, in blocks that depend on K only. The bits of c therefore do not depend
 // on the split, which can depend on the number of threads.
@@ -39,8 +39,8 @@ constexpr std::int64_t kParallel = std::int64_t{1} << 19;
 // layout in memory.
 constexpr std::int64_t kInPlaceReaders = 6;
 
-// Returns n if n <= most. Otherwise splits n into the smallest number of parts with at most `most`
-// elements, and returns the size of equal parts, rounded up to a multiple of quantum.
+// Splits n into the smallest number of parts with at most `most` elements. Returns the size of
+// equal parts, rounded up to a multiple of quantum, or n if n <= most.
 std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
@@ -141,7 +141,7 @@ class Product {
   private:
     // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds. The
     // estimate is the work of the busiest thread including padding, plus about a third of a
-    // multiply-add per packed element, plus a fraction of the work of one rectangle, because
+    // multiply-add per packed element. A fraction of the work of one rectangle is added, because
     // threads have different speeds.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);

@@ -1,5 +1,5 @@
-// The arithmetic of batch norm and group norm on contiguous memory: SIMD functions for the
-// instruction set of this CPU, and helpers shared by both kernels. Layer norm also uses these
+// The arithmetic of batch norm and group norm on contiguous memory. The header has SIMD functions
+// for the instruction set of this CPU, and helpers of both kernels. Layer norm also uses these
 // functions for the sums of its rows.
 //
 // The functions for planes process `count` consecutive spans of `length` elements, with one
@@ -70,8 +70,8 @@ struct Moments {
     // Adds n elements. `sum` is the sum of their deviations from centre, and `square` is the sum of
     // the squares of these deviations. The result is accurate if centre is within a few standard
     // deviations of the elements' mean. It is also accurate if centre is the mean of all previous
-    // elements, because the distance between the two means then also contributes to the standard
-    // deviation of all elements.
+    // elements. The distance between the two means then contributes to the standard deviation of
+    // all elements.
     void add_deviations(double n, double centre, double sum, double square) {
         add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
     }

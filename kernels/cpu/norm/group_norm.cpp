@@ -1,8 +1,8 @@
 // Group norm. A group consists of adjacent channels of one sample, which are contiguous. A task
-// processes complete groups. It reads each group from memory once for the statistics (in the
-// backward pass, for the sums of dy and dy (x - mean) of every channel). If the group fits in L2,
-// the task reads it from there for the result, which is written once. For the gradients of weight
-// and bias, the sums of all samples are added in order.
+// processes complete groups. It reads each group from memory once for the statistics. In the
+// backward pass, these are the sums of dy and dy (x - mean) of every channel. If the group fits in
+// L2, the task reads it from there for the result, which is written once. For the gradients of
+// weight and bias, the sums of all samples are added in order.
 #include <cmath>
 
 #include "kernels/cpu/matmul/gemm.h"

@@ -2,9 +2,9 @@
 // their squares, result). The first pass reads it from memory, and later passes read it from the
 // cache. An RMS norm is a layer norm with mean 0.
 //
-// The backward pass reads x and dy once for all gradients. Each task adds its rows to its own
-// sums for weight and bias: it sums groups of 64 rows in f32, and adds the sums of the groups in
-// f64. Then the sums of all tasks are added in order. The split depends on the shape only.
+// The backward pass reads x and dy once for all gradients. Each task adds its rows to its own sums
+// for weight and bias. It sums groups of 64 rows in f32, and adds the sums of the groups in f64.
+// Then the sums of all tasks are added in order. The split depends on the shape only.
 #include "kernels/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,7 @@
 // Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
-// once per element, and the parameter and its state are written once (for AdamW in f32, 16 bytes
-// are read and 12 are written); unscaling, clipping and weight decay are done in registers. Values
-// that depend on a group or on a slot's step count (bias corrections) are computed once per slot
+// once per element, and the parameter and its state are written once. For AdamW in f32, these are
+// 16 bytes and 12 bytes. Unscaling, clipping and weight decay are done in registers. Values that
+// depend on a group or on a slot's step count, such as bias corrections, are computed once per slot
 // before the work is split. 16-bit parameters and gradients are converted through blocks of f32
 // lanes that stay in L1.
 #include "kernels/ops/optimizer.h"

@@ -1,6 +1,6 @@
 // Computes y = f(a, b) for all binary formulas and comparisons, and where(). Operands are read once
 // and the result is written once. Binary formulas use SIMD packs for f32 and 16-bit floats, except
-// for those of special_formulas.inl. Everything else is computed with scalars.
+// for the formulas of special_formulas.inl. Everything else is computed with scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,7 @@
 // Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
 // and the memory bandwidth limits its speed.
 //
-// Norms are summed in f64: the gradients are treated as one sequence of elements, every chunk of
+// Norms are summed in f64. The gradients are treated as one sequence of elements. Every chunk of
 // the sequence has a partial sum, and the partial sums are combined in order. f32 lanes are
 // converted to f64 in registers, so that squares of large (still scaled) gradients neither overflow
 // nor lose digits.

@@ -1,9 +1,9 @@
 // Average pooling, one output row at a time. The forward pass first adds the rows and then the
 // columns of each window. The backward pass distributes a row of dy over the columns and then adds
 // it to the rows. If windows are disjoint, the input is read once; if they overlap, it is read
-// kernel_h / stride_h times from L1. If each output is the mean of a complete plane (adaptive
-// pooling to 1 x 1), the sum of the plane is computed with sum_span, without windows. Every
-// plane is computed by one task.
+// kernel_h / stride_h times from L1. In adaptive pooling to 1 x 1, each output is the mean of a
+// complete plane, which is computed with sum_span instead of windows. Every plane is computed by
+// one task.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,6 @@
-// Resizing. An output row is computed by blending two input rows (with SIMD, reading both rows in
-// order), and then blending pairs of elements of the result in L1. The backward pass performs these
-// steps in reverse order. Coordinates and weights are computed once per axis. Every plane is
-// computed by one task.
+// Resizing. For each output row, two input rows are read in order and blended with SIMD. Then pairs
+// of elements of the result are blended in L1. The backward pass performs these steps in reverse
+// order. Coordinates and weights are computed once per axis. Every plane is computed by one task.
 #include "kernels/ops/interpolate.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,10 +1,9 @@
 // Max pooling, one output row at a time. The input rows of its windows are converted to lanes (if
 // needed) and stay in L1. Every plane is computed by one task.
 //
-// If the lanes are f32 and the windows have a horizontal stride of 1 or 2 and no horizontal
-// dilation, a pack of outputs is usually computed together, tap by tap; integer lanes keep the
-// position of the largest tap. Windows that overlap the padding, and all other cases, are processed
-// element by element.
+// If windows have a horizontal stride of 1 or 2 and no horizontal dilation, a pack of f32 outputs
+// is usually computed together, tap by tap. Integer lanes keep the position of the largest tap.
+// Windows that overlap the padding, and all other cases, are processed element by element.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE

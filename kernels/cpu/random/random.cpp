@@ -44,8 +44,8 @@ HWY_INLINE Pack to_open_unit(Words w) {
     return fma(Pack(upper), Pack(0x1p-16f), tail);
 }
 
-// Computes the cosine and sine of 2 pi u for u in [0, 1]. 4 u is split exactly into the nearest
-// integer q (the number of quarter turns) and f in [-1/2, 1/2]. Chebyshev approximations in f^2
+// Computes the cosine and sine of 2 pi u for u in [0, 1]. The number of quarter turns, 4 u, is
+// split exactly into the nearest integer q and f in [-1/2, 1/2]. Chebyshev approximations in f^2
 // give sin(pi f / 2) / f and cos(pi f / 2).
 HWY_INLINE void cos_sin_turn(Pack u, Pack& cosine, Pack& sine) {
     const Pack t = u * Pack(4.0f);

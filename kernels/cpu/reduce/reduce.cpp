@@ -6,9 +6,9 @@
 //     columns  computes up to 512 adjacent results together; their totals stay in L1 while x is
 //              added to them, eight rows at a time
 //
-// Usually, the walk over rows is used if the innermost reduced dimension is contiguous, and the
-// walk over columns if a kept dimension is contiguous (ReducePlan::by_columns()). Elements with any
-// other stride or type are gathered in blocks that stay in L1. If there are few results, the
+// The walk over rows is usually used if the innermost reduced dimension is contiguous. The walk
+// over columns is used if a kept dimension is contiguous (ReducePlan::by_columns()). Elements with
+// any other stride or type are gathered in blocks that stay in L1. If there are few results, the
 // reduced elements are split as well; partial results are stored in scratch memory and combined in
 // order.
 //

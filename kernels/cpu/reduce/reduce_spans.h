@@ -18,10 +18,10 @@ float max_block(const float* x, std::int64_t n);
 float min_block(const float* x, std::int64_t n);
 
 // Combine up to 8 rows of `width` elements with one total per column. sum_columns() adds the
-// elements, square_columns() adds (x - centre)^2 with one centre per column, and max_columns() and
+// elements, and square_columns() adds (x - centre)^2 with one centre per column. max_columns() and
 // min_columns() compute the maximum or minimum, or NaN if there is a NaN. The terms of one call are
-// summed in f32 before they are added to the f64 totals, except that sum_columns() adds fewer than
-// 8 rows in f64.
+// summed in f32 before they are added to the f64 totals. As an exception, sum_columns() adds fewer
+// than 8 rows in f64.
 void sum_columns(const float* const* rows, int count, std::int64_t width, double* total);
 void square_columns(const float* const* rows, int count, std::int64_t width, const float* centre,
                     double* total);

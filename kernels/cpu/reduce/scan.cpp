@@ -1,8 +1,8 @@
 // Cumulative sums and products. Four elements are combined with each other before they are combined
-// with the running total, so that the chain of dependent operations is a quarter of the row's
-// length. If rows are adjacent in memory (a scan over a dimension that is not the last), they are
-// processed together in the same order of operations. Memory is read once and written once, in full
-// cache lines.
+// with the running total. So the chain of dependent operations is a quarter of the row's length. In
+// a scan over a dimension that is not the last, rows are adjacent in memory and are processed
+// together in the same order of operations. Memory is read once and written once, in full cache
+// lines.
 #include "kernels/ops/scan.h"
 
 #include <algorithm>

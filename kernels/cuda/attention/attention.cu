@@ -2,8 +2,8 @@
 //
 // A block processes 64 queries of a head. It iterates, in tiles of 64, over the keys to which these
 // queries attend. For each row, the maximum, the sum and a part of the output stay in registers.
-// For heads with at most kDepth columns, q and out are transferred from or to memory once, k and v
-// once per 64 queries (mostly from L2). The scores are never stored as a full matrix. Arithmetic is
+// For heads with at most kDepth columns, q is read once and out is written once. k and v are read
+// once per 64 queries, mostly from L2. The scores are never stored as a full matrix. Arithmetic is
 // in f32 (f64 for f64) and does not use the tensor cores.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
     if (whole) load_tile<kDepth>(q, q_head, first, call.queries, 0, window, scale, q_tile);
     const int seen =
-        first + kTile + call.offset;  // the last row attends only to keys before this one
+        first + kTile + call.offset;  // the last row attends only to keys before this position
     const int end = seen < call.keys ? seen : call.keys;
     for (int key = 0; key < end; key += kTile) {
         C score[kEach][kEach] = {};

@@ -2,11 +2,11 @@
 //
 // A block of 256 threads processes kTile rows (queries or keys) and iterates over the other
 // dimension (keys or queries) in tiles of kTile. Operands are stored in shared memory, row by row,
-// in the type of the arithmetic. Thread (y, x) of 16 x 16 computes rows 4 y ... 4 y + 3 of every
-// product, so each row is computed by half a warp. Shuffles combine the statistics of a row, and a
-// half warp reads only those weights of the tile that it has written itself. Heads with more than
-// kDepth columns are split: products along the depth are computed in chunks of kDepth, and a block
-// computes one window of kDepth columns of the result.
+// in the type of the arithmetic. Thread (y, x) of 16 x 16 computes rows 4 y to 4 y + 3 of every
+// product, so half a warp computes each row. Shuffles combine the statistics of a row, and a half
+// warp reads only the weights of the tile that it has written itself. Heads with more than kDepth
+// columns are split. Products along the depth are computed in chunks of kDepth. A block computes
+// one window of kDepth columns of the result.
 #pragma once
 
 #include "kernels/cuda/attention/attention_call.cuh"
@@ -252,7 +252,7 @@ __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int 
     }
     return kept;
 }
-// Returns the same bits as kept_in_rows, for tiles whose rows are keys: bit 4 r + c is for the
+// Returns the same bits as kept_in_rows, for tiles whose rows are keys. Bit 4 r + c is for the
 // weight of query `row` + x + 16 c and key `key` + 4 y + r. Each thread uses four consecutive
 // numbers per query.
 __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, int key) {

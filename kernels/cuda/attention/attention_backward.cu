@@ -3,10 +3,11 @@
 // There are three kernels. No kernel adds numbers of different blocks, so every run gives the same
 // bits. The first kernel computes delta = rowsum(dout * out). In the second kernel, a block
 // computes dq of 64 queries and iterates over their keys. In the third kernel, a block computes dk
-// and dv of 64 keys of a key-value head and iterates over the queries of all heads that share this
-// head. These two kernels compute 3 + 4 products per pair of tiles; a single kernel that adds dq
-// atomically would need 5. For heads with at most kDepth columns, the operands of a block's own
-// rows are read once; the operands that it iterates over are read once per 64 rows.
+// and dv of 64 keys of a key-value head. It iterates over the queries of all heads that share this
+// head. The second kernel computes 3 products per pair of tiles and the third computes 4; a single
+// kernel that adds dq atomically would need 5. For heads with at most kDepth columns, the operands
+// of a block's own rows are read once; the operands that it iterates over are read once per 64
+// rows.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"

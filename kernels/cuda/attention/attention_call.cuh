@@ -117,8 +117,8 @@ inline Call call_of(const ConstView& q, const ConstView& k, const ConstView& mas
 }
 
 // The part of the result that a block computes. Consecutive block numbers differ first in the
-// window, then in the head and the batch, then in the tile, so that the longest tiles of a causal
-// call start first.
+// window, then in the head and the batch, then in the tile. So the longest tiles of a causal call
+// start first.
 struct BlockTask {
     std::int64_t b;
     int tile, h;

@@ -1,5 +1,5 @@
 // Selects the attention calls that cuDNN supports, and passes their tensors to it. Operands with a
-// supported layout are used without a copy. The forward pass supports no other layouts; in the
+// supported layout are used without a copy. The forward pass does not support other layouts. In the
 // backward pass, operands with another layout, such as a broadcast gradient, are copied to scratch
 // memory.
 #include "kernels/cuda/attention/cudnn_attention.h"
@@ -122,8 +122,8 @@ bool can_run_backward(Cuda& on, const AttentionTensors& at) {
                           on.deterministic}) != nullptr;
 }
 
-// The bindings that the forward and the backward graph share: the scale, the score of hidden keys,
-// the bias, and the factors and the random state of dropout.
+// The bindings that the forward and the backward graph share: scale, score of hidden keys, bias,
+// and the factors and random state of dropout.
 struct Extras {
     const ConstView& mask;
     const AttentionParams& params;

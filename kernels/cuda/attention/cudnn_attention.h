@@ -8,10 +8,10 @@ namespace axle::kernels::cudnn {
 
 // Computes attention() of kernels/ops/attention.h with cuDNN. Returns false and does not change the
 // results if cuDNN is missing or does not support the call. Supported calls have f16 or bf16
-// operands, a depth that is a multiple of 8 from 16 to 256, and as many queries as keys if they are
-// causal. Small calls are not supported, because planning takes about half a second for each new
-// shape. Dropout is not supported if on.deterministic is true or params.grid is set, because it
-// uses cuDNN's generator.
+// operands and a depth that is a multiple of 8 from 16 to 256. Causal calls must have the same
+// number of queries and keys. Small calls are not supported, because planning takes about half a
+// second for each new shape. Dropout is not supported if on.deterministic is true or params.grid is
+// set, because it uses cuDNN's generator.
 bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView& v,
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse);

@@ -3,7 +3,7 @@
 //
 // The bias is written once per call. It has the size of the mask: at most B Tq Tk numbers if heads
 // share the mask, and much less if queries share it. To find rows without keys, a warp reads a row
-// until it finds a visible key, which is among the first 32 keys in most rows.
+// until it finds a visible key. In most rows, this key is among the first 32.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -18,10 +18,10 @@ constexpr int kThreads = 256;
 
 // kHidden is the bias of a masked key. kLowest is the lowest bias of a visible key; lower values of
 // a floating mask are raised to it. In f32 and bf16, both are far above the lowest finite number
-// (about -2^128): cuDNN adds the bias to a score, subtracts the row's maximum or log-sum-exp (which
-// replace_infinity() sets to -kLowest in rows without keys), and may multiply by log2(e) = 1.44
-// before it computes the exponential. The result stays above -2^104. In f16, both are the lowest
-// finite number; cuDNN adds f16 biases in f32.
+// (about -2^128). cuDNN adds the bias to a score and subtracts the row's maximum or log-sum-exp.
+// replace_infinity() sets the log-sum-exp to -kLowest in rows without keys. cuDNN may multiply by
+// log2(e) = 1.44 before it computes the exponential. The result stays above -2^104. In f16, both
+// are the lowest finite number; cuDNN adds f16 biases in f32.
 template <class T>
 inline constexpr float kHidden = -0x1p101f;
 template <class T>
@@ -44,7 +44,7 @@ struct Bias {
     }
 };
 
-// Returns x with size 1 in those of its first three dimensions in which the mask is broadcast.
+// Returns x with size 1 in each of its first three dimensions in which the mask is broadcast.
 template <class V>
 V without_repeats(const ConstView& mask, V x) {
     for (int d = 0; d < 3; ++d)

@@ -21,7 +21,7 @@ View bias_like(const ConstView& mask, DType operands, void* data);
 std::int64_t bias_bytes(const View& bias);
 void write_bias(Cuda& on, const ConstView& mask, const View& bias);
 
-// Sets out to 0 and lse to -infinity in the rows of queries that can attend to no key, because
+// Sets out to 0 and lse to -infinity in the rows of queries whose keys are all masked, because
 // cuDNN attends to masked keys in these rows. out is [B, H, Tq, D], 16-bit; lse is [B, H, Tq].
 void clear_rows_without_keys(Cuda& on, const ConstView& mask, bool causal, const View& out,
                              const View& lse);

@@ -1,11 +1,11 @@
-// Softmax along rows, and its backward pass. Rows of up to 8192 floats are held in the registers of
-// a team of up to 512 threads, which first computes the row's sums and then the result. Memory is
-// read once and written once. Longer rows are read a second time, possibly from L2.
+// Softmax along rows, and its backward pass. A team of up to 512 threads holds a row of up to 8192
+// floats in registers. It first computes the row's sums and then the result. Memory is read once
+// and written once. Longer rows are read a second time, possibly from L2.
 //
-// If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// that is not the last), a block processes 32 adjacent rows. Each lane of a warp reads elements of
-// one of these rows, and every warp of the block reads a part of each row. These rows are also read
-// twice.
+// In a softmax over a dimension that is not the last, elements of a row are strided but neighboring
+// rows are contiguous. Then a block processes 32 adjacent rows. Each lane of a warp reads elements
+// of one of these rows, and every warp of the block reads a part of each row. These rows are also
+// read twice.
 #include <cmath>
 
 #include "kernels/cuda/reduce/exp_sum.cuh"
@@ -21,8 +21,8 @@ constexpr int kLongPacks = 2;  // packs of a long row per thread and step
 constexpr int kMaxThreads = 512;
 constexpr int kSlices = 8;  // warps that share 32 adjacent rows
 
-// All passes have the same structure. add() sums over the elements of a row, which are read from
-// the first input a and, in a backward pass, from the second input b. Then result() computes each
+// All passes have the same structure. add() sums over the elements of a row. It reads them from the
+// first input a and, in a backward pass, from the second input b. Then result() computes each
 // element.
 
 template <class C>
@@ -31,7 +31,7 @@ struct Forward {
     using Sum = ExpSum<C>;
     using Join = JoinExpSums;
     __device__ static Sum none() { return Sum::none(); }
-    // Returns the value that elements after the end of a row get.
+    // Returns the value of the elements after the end of a row.
     __device__ static C nothing() { return -std::numeric_limits<C>::infinity(); }
     template <int kCount>
     __device__ static void add(Sum& sum, const C (&a)[kCount], const C (&)[kCount]) {
@@ -114,8 +114,8 @@ struct Operands {
     }
 };
 
-// The packs of a row that a thread holds at the same time: kCount packs of a and, in a backward
-// pass, kCount packs of b.
+// The packs of a row that a thread holds at one time: kCount packs of a and, in a backward pass, of
+// b.
 template <class T, class Op, int kCount>
 struct Held {
     using C = Compute<T>;

@@ -2,8 +2,8 @@
 // the result are the channels of a group, and its columns are the pixels of all images. Each result
 // is a sum over taps; a tap is a pair of a source channel and a position in the kernel. A block
 // computes a tile of 64 x 64 results, so that each factor that it loads is used for 64 sums. It
-// gathers the factors of 16 taps at a time in shared memory, and loads the factors of the next 16
-// taps into registers while it multiplies. The transposed convolution visits all taps of a pixel
+// gathers the factors of 16 taps at a time in shared memory. While it multiplies, it loads the
+// factors of the next 16 taps into registers. The transposed convolution visits all taps of a pixel
 // and uses only the taps that the stride maps to an element of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
         __syncthreads();
         fetch();
         for (std::int64_t k = 0; k < p.depth; k += kConvDepth) {
-            __syncthreads();  // wait until the last factors and these taps have been read
+            __syncthreads();  // wait until the previous factors and taps have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[a_term][a_row + l * kRowStep] = a[l];

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kConvThreads)
         __syncthreads();
         fetch();
         for (std::int64_t k = begin; k < end; k += kConvDepth) {
-            __syncthreads();  // wait until the last factors and these pixels have been read
+            __syncthreads();  // wait until the previous factors and pixels have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[term][line + l * kLineStep] = a[l];
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kConvThreads)
             for (int j = 0; j < kConvEach; ++j)
                 if (first_column + own_column + j < p.columns) to[j] = sums[i][j];
         }
-        __syncthreads();  // all threads have read the tile, which the next one overwrites
+        __syncthreads();  // all threads have read the tile, which is overwritten next
     }
 }
 

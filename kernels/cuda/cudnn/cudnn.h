@@ -181,8 +181,8 @@ class Graph {
 
     const Descriptor& operator[](Value x) const { return values_[static_cast<std::size_t>(x - 1)]; }
 
-    // Returns the operation graph after cuDNN has validated it. Without a handle, it is validated
-    // without regard to the device.
+    // Returns the operation graph after cuDNN has validated it. If handle is null, cuDNN does not
+    // check whether a device supports the graph.
     Descriptor finish(cudnnHandle_t handle) const;
 
   private:
@@ -193,8 +193,8 @@ class Graph {
     std::vector<std::unique_ptr<Descriptor>> operations_, parts_;
 };
 
-// The device for which plans are created. It is either the device of a handle, or a device that is
-// only described (by a DEVICEPROP descriptor), for which plans can be created but not run.
+// The device for which plans are created. It is the device of a handle, or a device that a
+// DEVICEPROP descriptor describes. For a described device, plans can be created but not run.
 struct Target {
     cudnnHandle_t handle = nullptr;
     const Descriptor* described = nullptr;

@@ -4,7 +4,7 @@
 // captured graph cannot.
 //
 // By default, CUB annotates its calls for NVIDIA's profilers, with a library that an environment
-// variable selects. The following macro disables the annotations.
+// variable selects. CCCL_DISABLE_NVTX disables the annotations.
 #define CCCL_DISABLE_NVTX
 //
 #include <cub/device/device_radix_sort.cuh>

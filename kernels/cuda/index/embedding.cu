@@ -18,8 +18,8 @@ constexpr int kThreads = 256;
 constexpr int kSumThreads = 128;
 constexpr int kAhead = 8;  // rows of dy that a thread loads ahead
 
-// The range of the sorted positions that refer to one row of the weight. The range is empty at
-// first.
+// The range of the sorted positions that refer to one row of the weight. The range is initially
+// empty.
 struct Bounds {
     std::int64_t begin, end;
 };

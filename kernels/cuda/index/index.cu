@@ -1,8 +1,9 @@
-// Gather reads the index and one element of x for each element of y. Slices that are selected by
-// one index are copied in packs of 16 bytes. Scatter has two implementations. In the ordered one, a
-// thread processes a line along the dimension from its first index to the last, so that sums have a
-// fixed order. If there are few lines, each line is split into ranges of targets, and the indices
-// are read once per range. In the atomic implementation, each element is added once, in any order.
+// Gather and scatter. Gather reads the index and one element of x for each element of y. Slices
+// that are selected by one index are copied in packs of 16 bytes. Scatter has two implementations.
+// In the ordered implementation, a thread processes a line along the dimension from its first index
+// to its last. So sums have a fixed order. If there are few lines, each line is split into ranges
+// of targets, and the indices are read once per range. In the atomic implementation, each element
+// is added once, in any order.
 #include <algorithm>
 #include <type_traits>
 

@@ -1,7 +1,7 @@
 // Top-k and sorting. Rows of up to kSelectCapacity elements are sorted in a block's shared memory,
 // several at a time. For longer rows and k up to kMaxSelected, one block per row selects the best
 // elements while it reads the row (select.cuh). If there are too few rows to fill the GPU, they are
-// split into parts, and the result is selected from the best elements of all parts. For larger k,
+// split into parts. The result is then selected from the best elements of all parts. For larger k,
 // including complete sorts, CUB's radix sort is used (cub.cu). CUB has no selection that reads a
 // row only once, and no sort of short rows that never waits for the GPU.
 //

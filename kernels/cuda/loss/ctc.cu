@@ -34,7 +34,7 @@ struct BackwardTask {
     bool zero_infinity;
     double *betas, *probabilities;   // two rows of states, and one row
     std::int64_t* next;              // the position of the next equal label of the sample, or -1
-    bool* is_first;                  // whether no label before is equal
+    bool* is_first;                  // whether no earlier label is equal
     std::int64_t step, sample_step;  // strides of the gradient
 };
 
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
             blanks = block_sum<kThreads>(blanks);
             __syncthreads();  // waits for `to` and p
             if (threadIdx.x == 0) to[sample.blank] -= static_cast<T>(blanks * dloss);
-            __syncthreads();  // a label can be the blank (a reported error)
+            __syncthreads();  // waits for thread 0, because an invalid label can be the blank
             for (std::int64_t k = threadIdx.x; k < sample.label_count; k += kThreads) {
                 if (!is_first[k]) continue;
                 double sum = 0;

@@ -5,8 +5,8 @@
 // far, and rescales the sum when a larger logit is found; then the sums of all threads are
 // combined. The backward pass reads the logits once and writes the gradient once. It recomputes the
 // probabilities from the log-sum-exp. A thread reads only the elements that it writes, so that the
-// gradient can overwrite the logits. Both passes load packs of 16 bytes from the row's first
-// aligned element on, because vocabulary sizes are often odd.
+// gradient can overwrite the logits. Both passes load packs of 16 bytes, starting at the row's
+// first aligned element, because vocabulary sizes are often odd.
 #include <cmath>
 
 #include "kernels/cuda/error_reporter.cuh"

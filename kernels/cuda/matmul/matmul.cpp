@@ -98,8 +98,8 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one
-    // in one call.
+    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost
+    // batch dimension in one call.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
@@ -154,8 +154,8 @@ bool multiplies(const ConstView& a, const View& c) {
 }
 
 // Returns whether cuBLASLt can read or write a vector at this address. Algorithms access biases and
-// bias gradients 16 bytes at a time, but cuBLASLt has no preference for their alignment, so its
-// heuristic can return such an algorithm for any address (github.com/pytorch/pytorch/pull/194497).
+// bias gradients 16 bytes at a time. cuBLASLt's heuristic ignores the alignment of these vectors,
+// so it can return such an algorithm for any address (github.com/pytorch/pytorch/pull/194497).
 bool is_aligned_vector(const void* data) { return alignment(data, 0) >= 16; }
 
 // Returns whether x can be an auxiliary tensor of cuBLASLt, whose rows must be aligned to 16 bytes.

@@ -66,7 +66,7 @@ struct HashOfKey {
     }
 };
 
-// The descriptors of a product. They contain pointers, so each call creates its own.
+// The descriptors of a product. They contain pointers, so each call creates its own descriptors.
 struct Description {
     cublasLtMatmulDescOpaque_t operation = {};
     cublasLtMatrixLayoutOpaque_t a = {}, b = {}, c = {}, d = {};

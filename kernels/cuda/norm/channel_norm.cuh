@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kPlaneThreads)
         for_each_pack<1>(f, units, by_plane, first_plane, f.planes.size);
 }
 
-// Starts a kernel that calls f.template at<kN>(element, plane) for all elements. If `aligned` is
-// true (all operands are aligned to 16 bytes) and the size of a plane is a multiple of the pack
-// size, kN is the pack size. Otherwise kN is 1.
+// Starts a kernel that calls f.template at<kN>(element, plane) for all elements. kN is the pack
+// size if `aligned` is true and the size of a plane is a multiple of the pack size. Otherwise kN is
+// 1. `aligned` means that all operands are aligned to 16 bytes.
 template <class T, class F>
 void start_on_planes(Cuda& on, const F& f, bool aligned) {
     const Planes& planes = f.planes;

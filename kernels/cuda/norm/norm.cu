@@ -1,5 +1,5 @@
 // Layer norm and RMS norm. Rows of up to 8192 floats are held in the registers of a team of up to
-// 512 threads. Memory is read once and written once: the sum of the elements and the sum of their
+// 512 threads. Memory is read once and written once. The sum of the elements and the sum of their
 // squared deviations from the mean are computed from registers. Longer rows are read again for each
 // sum and for the result, possibly from L2. An RMS norm is computed as a layer norm with mean 0.
 #include <cmath>

@@ -1,12 +1,12 @@
 // The backward pass of layer norm and RMS norm.
 //
-// If rows fit in the registers of a team of up to 512 threads (8192 elements, or 4096 for f64), dy
-// and x are read once and dx is written once. A block processes many rows, and each thread
-// accumulates the sums of its columns for dweight and dbias in registers. At the end the block
-// writes its sums, and a second kernel adds the sums of all blocks in a fixed order. There are at
-// most as many blocks as the GPU can run concurrently, so the order of summation depends on the
-// shape and the GPU. Longer rows use two kernels, one along rows for dx and one along columns for
-// the sums, and read memory up to three times.
+// Rows of up to 8192 elements (4096 for f64) fit in the registers of a team of up to 512 threads.
+// For these rows, dy and x are read once and dx is written once. A block processes many rows, and
+// each thread accumulates the sums of its columns for dweight and dbias in registers. At the end
+// the block writes its sums, and a second kernel adds the sums of all blocks in a fixed order. The
+// GPU can run all blocks concurrently, so the order of summation depends on the shape and the GPU.
+// Longer rows use two kernels, one along rows for dx and one along columns for the sums, and read
+// memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/norm.h"
@@ -251,8 +251,8 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
     std::int64_t parts = 0;
     if (fits) {
         const TeamLayout layout(team_for(units, kPacks<T>, kMaxThreads), kTogether);
-        // If there are enough rows, each team processes at least four; with fewer, writing the sums
-        // would cost too much.
+        // If there are enough rows, each team processes at least four rows; with fewer rows,
+        // writing the sums would cost too much.
         const std::int64_t most = on.multiprocessors() * std::int64_t{kMaxThreads / layout.threads};
         parts = std::clamp<std::int64_t>(layout.blocks(rows) / 4, 1, most);
         if (sums) o.sums = scratch.take<C>(parts * 2 * o.n);

@@ -2,7 +2,7 @@
 // in packs of 16 bytes if a tensor is aligned, and the memory bandwidth limits its speed. Up to 16
 // blocks per multiprocessor iterate over the chunks of a table.
 //
-// Norms are summed in f64: every block writes its partial result, and one block combines the
+// Norms are summed in f64. Every block writes its partial result, and one block combines the
 // partial results in a fixed order. The assignment of chunks to blocks depends only on the rows and
 // the number of multiprocessors.
 #include <cmath>

@@ -1,14 +1,14 @@
 // Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
-// once per element, and the parameter and its state are written once (for AdamW in f32, 16 bytes
-// are read and 12 are written); unscaling, clipping and weight decay are done in registers. Before
-// this pass, a small kernel with one thread per slot computes the values that depend on a group or
-// on a slot's step count (bias corrections). It also increments the step count, which must not
-// change while other threads read it.
+// once per element, and the parameter and its state are written once. For AdamW in f32, these are
+// 16 bytes and 12 bytes. Unscaling, clipping and weight decay are done in registers. Before this
+// pass, a small kernel computes the values that depend on a group or on a slot's step count, such
+// as bias corrections. It has one thread per slot. It also increments the step count, which must
+// not change while other threads read it.
 //
-// In the update, a thread loads 16 bytes of each f32 array (and the same number of elements of
-// 16-bit arrays) before it uses the first value. One kernel handles all dtypes: the dtype is
-// uniform in a block, and memory latency hides the cost of the branches. Slots that are not
-// aligned, and the last few elements, are processed one element at a time.
+// In the update, a thread loads 16 bytes of each f32 array before it uses the first value. It loads
+// the same number of elements of 16-bit arrays. One kernel handles all dtypes: the dtype is uniform
+// in a block, and memory latency hides the cost of the branches. Slots that are not aligned, and
+// the last few elements, are processed one element at a time.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,9 +1,9 @@
 // Private to kernels: computes y[i] = f(a[i], b[i], ...) for operands of any strides.
 //
-// Operands whose innermost dimension is contiguous or has stride 0 (contiguous memory, rows of a
-// larger tensor, a broadcast bias) are read and written in packs of up to 16 bytes if they are
-// aligned. Other operands are processed element by element, in the memory order of the result.
-// Computing an offset costs a few multiplications per dimension and no division.
+// Operands whose innermost dimension is contiguous or has stride 0 are read and written in packs of
+// up to 16 bytes if they are aligned. Examples are contiguous memory, rows of a larger tensor, and
+// a broadcast bias. Other operands are processed element by element, in the memory order of the
+// result. Computing an offset costs a few multiplications per dimension and no division.
 #pragma once
 
 #include <array>

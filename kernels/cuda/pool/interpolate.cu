@@ -1,8 +1,9 @@
-// Resizing. For each axis, small tables in scratch memory are computed once per call: the inputs
-// that each output reads, and for the backward pass the outputs that read each input. Then each
-// thread computes one element of the result from the tables. The forward pass blends up to four
-// neighbors; the backward pass sums the outputs that read the element. The threads of a warp read
-// elements that are close together, so that each element is read from memory once.
+// Resizing. For each axis, a small table in scratch memory lists the inputs that each output reads.
+// For the backward pass, it lists the outputs that read each input. Each table is computed once per
+// call. Then each thread computes one element of the result from the tables. The forward pass
+// blends up to four neighbors; the backward pass sums the outputs that read the element. The
+// threads of a warp read elements that are close together, so that each element is read from memory
+// once.
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/interpolate.h"
@@ -24,7 +25,7 @@ struct Readers {
     std::int64_t begin, end;
 };
 
-// The description of how one axis is resized.
+// The resizing of one axis.
 struct Axis {
     enum Kind { same, nearest, exact, corners, centers };
 
@@ -74,7 +75,7 @@ __global__ void make_taps(Axis axis, Tap* taps) {
 // Finds the outputs that read each input. low and high must be non-decreasing over the outputs.
 __global__ void make_readers(const Tap* taps, std::int64_t out, std::int64_t in, Readers* readers) {
     for (std::int64_t i = thread_in_grid(); i < in; i += threads_in_grid()) {
-        // Returns the first output from `begin` on for which f is true. f must be true for all
+        // Returns the first output at or after `begin` for which f is true. f must be true for all
         // later outputs.
         const auto first = [&](std::int64_t begin, auto f) {
             for (std::int64_t end = out; begin < end;) {

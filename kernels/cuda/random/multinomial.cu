@@ -3,8 +3,8 @@
 // key, and the elements with the largest keys are selected by the code that topk uses.
 //
 // The samples are the same as with sequential sums, although the scan adds in another order. In
-// both orders, at most n roundings separate a sum from the exact sum. If a target is so close to a
-// sum that rounding could change the sample, which is rare, one thread adds the row in order and
+// both orders, at most n roundings separate a sum from the exact sum. In rare cases, a target is so
+// close to a sum that rounding could change the sample. Then one thread adds the row in order, and
 // the row is sampled again.
 #include <algorithm>
 
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
 // --- without replacement
 
 // Ranks elements by weight / -ln(u). The reciprocal of this number is an exponential random
-// variable with the weight as its rate, so the first k elements are a sample without replacement.
+// variable with the weight as its rate. So the first k elements are a sample without replacement.
 template <class T>
 struct Clocks {
     Philox random;

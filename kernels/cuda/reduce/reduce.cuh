@@ -1,14 +1,14 @@
 // Private to kernels: the two walks of a reduction.
 //
 // In the walk over rows, a team of threads computes one result. It reads the elements in memory
-// order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and a
-// multiple of the pack size. The walk over columns is used if the innermost kept dimension has at
+// order. It reads packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and
+// a multiple of the pack size. The walk over columns is used if the innermost kept dimension has at
 // least 8 elements and a smaller stride than the innermost reduced dimension. A lane computes one
-// result, or several adjacent results if they can be loaded as a pack, and other threads of the
-// block process further elements of the same results.
+// result, or several adjacent results if they can be loaded as a pack. Other threads of the block
+// process further elements of the same results.
 //
-// If there are few results, the reduced elements are split as well: partial results are stored in
-// scratch memory and combined in a fixed order by a second kernel. Memory is read once. The
+// If there are few results, the reduced elements are split as well. Partial results are stored in
+// scratch memory, and a second kernel combines them in a fixed order. Memory is read once. The
 // partitioning depends on the shape, the strides and the alignment only.
 //
 // A reduction (Op) is a struct with these members:

@@ -123,7 +123,7 @@ TEST(AccelerateFsdpCheckpoint, IsRejectedWithoutChangesIfAFileIsDamaged) {
         fs::resize_file(file, fs::file_size(file) / 2);
         FsdpTraining training;
         const std::vector<double> before = training.net.parameters()[0].to_vector();
-        expect_error<FileError>({file.c_str(), "the item of '", "beyond the end of the file"},
+        expect_error<FileError>({file.c_str(), "the data of '", "beyond the end of the file"},
                                 [&] { training.accelerator.load_state(copy); });
         EXPECT_EQ(training.net.parameters()[0].to_vector(), before);
     }

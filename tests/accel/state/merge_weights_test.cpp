@@ -227,7 +227,7 @@ TEST(MergeFsdpWeights, ChangesNothingIfTheCheckpointIsDamaged) {
     ASSERT_NE(data, std::string::npos);
     bytes.replace(data, 7, "/data/x");
     write_bytes(checkpoint + "/__1_0.distcp", bytes);
-    expect_error<FileError>({(checkpoint + "/__1_0.distcp: the item of 'model.").c_str()},
+    expect_error<FileError>({(checkpoint + "/__1_0.distcp: the data of 'model.").c_str()},
                             [&] { merge_fsdp_weights(checkpoint, output, true, true); });
     EXPECT_EQ(read_file(output + "/model.safetensors"), before);
     EXPECT_EQ(std::distance(fs::directory_iterator(output), fs::directory_iterator()), 1);

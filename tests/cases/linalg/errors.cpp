@@ -101,6 +101,8 @@ void add_bad_linalg_calls(Cases& cases) {
         linalg::tensorsolve(floats_of({2, 3}), floats_of({2}));
     });
     refuses<UsageError>(cases, "vecdot", {}, [] { linalg::vecdot(floats_of({2}), Tensor()); });
+    refuses<DTypeError>(cases, "vander", {"bool"}, [] { linalg::vander(bools_of({3})); });
+    refuses<ShapeError>(cases, "vander", {"[]"}, [] { linalg::vander(floats_of({})); });
     refuses<ValueError>(cases, "vander", {"1"}, [] { linalg::vander(floats_of({3}), 1); });
     refuses<ShapeError>(cases, "norm", {"[2, 2, 2]"}, [] {
         linalg::norm(floats_of({2, 2, 2}), 2.0);

@@ -167,7 +167,7 @@ void add_bad_volume_calls(Cases& cases) {
         refuses<ShapeError>(cases, op, {"bias must be [3]", "[2]"}, [=] {
             call(f({3, 4, 4, 4}), f({3, 3, 1, 1, 1}), f({2}));
         });
-        refuses<ShapeError>(cases, op, {"images are empty", "[3, 0, 4, 4]"}, [=] {
+        refuses<ShapeError>(cases, op, {"images must not be empty", "[3, 0, 4, 4]"}, [=] {
             call(f({3, 0, 4, 4}), f({3, 3, 1, 1, 1}), none);
         });
     }

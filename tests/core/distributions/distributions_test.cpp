@@ -314,14 +314,14 @@ TEST(Distributions, CheckParametersAndValues) {
     expect_error<ValueError>({"Gamma: concentration"}, [&] { Gamma(zero, one); });
     expect_error<ValueError>({"Beta: concentration0"}, [&] { Beta(one, zero); });
     expect_error<ValueError>({"Dirichlet: concentration"}, [&] { Dirichlet{zero}; });
-    expect_error<ValueError>({"Categorical: probs must be not negative"},
+    expect_error<ValueError>({"Categorical: probs must be at least 0"},
                              [&] { Categorical({.probs = -one}); });
     expect_error<ValueError>({"Categorical: exactly one"}, [&] { Categorical({}); });
     expect_error<ValueError>({"Bernoulli: exactly one"},
                              [&] { Bernoulli({.probs = one, .logits = one}); });
     expect_error<ValueError>({"Bernoulli: probs must be in [0, 1]"},
                              [&] { Bernoulli({.probs = mul(one, 2)}); });
-    expect_error<ValueError>({"Independent: the batch must have 2 dimensions"},
+    expect_error<ValueError>({"Independent: the batch must have 2 dimensions or more"},
                              [&] { Independent(Normal(one, 1), 2); });
     expect_error<ValueError>({"MultivariateNormal: exactly one"},
                              [&] { MultivariateNormal(one, {}); });

@@ -190,7 +190,7 @@ TEST(DistributedCheckpoint, RejectsMissingAndTruncatedFiles) {
     Rows files;
     const std::string file = files / "__1_0.distcp", bytes = read_file(file);
     fs::resize_file(file, bytes.size() - 1);
-    files.expect_refused("__1_0.distcp: the item of 'w': bytes [0, ",
+    files.expect_refused("__1_0.distcp: the data of 'w': bytes [0, ",
                          "are beyond the end of the file, which has ");
     fs::remove(file);
     files.expect_refused("__1_0.distcp: can't open: ",
@@ -199,7 +199,7 @@ TEST(DistributedCheckpoint, RejectsMissingAndTruncatedFiles) {
     for (const std::int64_t length : {std::ssize(bytes) + 1, INT64_MAX}) {
         files.tensor.chunks[1].length = length;
         files.write();
-        files.expect_refused("__1_0.distcp: the item of 'w': bytes [0, ", "are beyond the end");
+        files.expect_refused("__1_0.distcp: the data of 'w': bytes [0, ", "are beyond the end");
     }
     fs::remove(files / ".metadata");
     EXPECT_FALSE(DistributedCheckpoint::is_one(files.path()));
@@ -220,7 +220,7 @@ TEST(DistributedCheckpoint, RejectsChunksThatShareBytes) {
     DescribedTensor other = files.tensor;
     other.name = "v";
     files.write({files.tensor, other});
-    files.expect_refused("__0_0.distcp: the item of '", "': its bytes overlap the bytes of '");
+    files.expect_refused("__0_0.distcp: the data of '", "': its bytes overlap the bytes of '");
 }
 
 TEST(DistributedCheckpoint, RejectsItemsThatDoNotMatchTheMetadata) {

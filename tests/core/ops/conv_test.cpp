@@ -233,7 +233,9 @@ TEST(Conv2d, ReportsShapeErrors) {
     expect_error<ShapeError>(
         {"conv2d: the padded images must have at most 2^40 pixels", "[2, 3, 8, 8]"},
         [&] { conv2d(x, w, {}, {.stride = INT32_MAX, .padding = INT32_MAX}); });
-    expect_error<ShapeError>({"conv2d: weight is empty"}, [&] { conv2d(x, f({0, 3, 3, 3})); });
+    expect_error<ShapeError>({"conv2d: weight must not be empty"}, [&] {
+        conv2d(x, f({0, 3, 3, 3}));
+    });
 }
 
 TEST(Conv2d, ReportsInvalidOptionsAndDTypes) {

@@ -74,7 +74,7 @@ TEST(Concatenate, ReportsPathOfMismatch) {
         return [=] { concatenate(std::vector<Tree>{a, b}, dim); };
     };
     const Tree x{{"x", Tree::list({counting({2, 3})})}};
-    expect_error<ValueError>({"concatenate: the list of trees is empty"},
+    expect_error<ValueError>({"concatenate: needs at least 1 tree: the list is empty"},
                              [] { concatenate(std::vector<Tree>()); });
     expect_error<ValueError>(
         {R"(concatenate: batch["x"] is a string, not a tensor)", "cannot be merged from 2 items"},
