@@ -87,7 +87,7 @@ TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorch) {
 TEST(LocalResponseNorm, MatchesPyTorch) {
     check_layer("response", nn::LocalResponseNorm(3));
     check_layer("response_even", nn::LocalResponseNorm(4, {.alpha = 0.3, .beta = 0.6, .k = 2}));
-    expect_error<ShapeError>({"LocalResponseNorm: x must have at least three", "[2, 3]"}, [] {
+    expect_error<ShapeError>({"local_response_norm: x must have at least three", "[2, 3]"}, [] {
         nn::LocalResponseNorm(2)(zeros({2, 3}));
     });
     expect_error<ValueError>({"LocalResponseNorm: size"}, [] { nn::LocalResponseNorm(0); });
