@@ -147,6 +147,11 @@ void add_neighbor_norm_cases(Cases& cases) {
     add("instance_norm", "F.instance_norm(x[0])", 0, [](In x) { return instance_norm(x[0]); });
     add("instance_norm/affine", "F.instance_norm(x[0], weight=x[1], bias=x[2], eps=0.01)", 2,
         [](In x) { return instance_norm(x[0], x[1], x[2], 0.01); });
+    cases.push_back({.name = "instance_norm/empty",
+                     .torch = "F.group_norm(x[0], 6)",
+                     .call = [](In x) { return instance_norm(x[0]); },
+                     .rows = with_channels({{0, 6, 2}}, 0),
+                     .twice = true});
     add("local_response_norm", "F.local_response_norm(x[0], 3)", 0,
         [](In x) { return local_response_norm(x[0], 3); });
     add("local_response_norm/even", "F.local_response_norm(x[0], 4, 0.5, 0.6, 2.0)", 0,
@@ -245,8 +250,9 @@ void add_norm_cases(Cases& cases) {
         {floats({2, 16403}), floats({16403}), floats({16403})}};
     case_named(cases, "rms_norm").gpu_rows = {{floats({18, 8200}), floats({8200})},
                                               {floats({2, 16403}), floats({16403})}};
-    set_autocast(cases, Autocast::f32,
-                 {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm"});
+    set_autocast(
+        cases, Autocast::f32,
+        {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "instance_norm"});
     add_bad_norm_calls(cases);
 }
 

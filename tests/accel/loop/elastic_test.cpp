@@ -58,7 +58,9 @@ TEST(ElasticAccumulationSteps, RejectNumbersOutOfRange) {
     for (const char* const all : {"1", "65537"}) {
         const EnvironmentVariable variable("AXLE_FULL_WORLD_SIZE", all);
         expect_error<ValueError>(
-            {"AXLE_FULL_WORLD_SIZE must be from 2 (the number of processes) to 65536", all},
+            {"elastic_accumulation_steps: AXLE_FULL_WORLD_SIZE must be from 2 (the number of "
+             "processes) to 65536",
+             all},
             [] { elastic_accumulation_steps(1, 8, 2); });
     }
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "2");

@@ -212,7 +212,7 @@ TEST(ParallelismConfigExperts, RejectInvalidSizesAndUnsupportedCombinations) {
     {
         const tests::EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true"),
             size("PARALLELISM_CONFIG_EP_SIZE", "3");
-        expect_error<ValueError>({"ParallelismConfig: ep_size: ", "1 replicas, ep_size 3"},
+        expect_error<ValueError>({"ParallelismConfig: ep_size must ", "1 replicas, ep_size 3"},
                                  make({.cpu = true}));
     }
     on_ranks(2, [](const Group& group) {

@@ -74,8 +74,8 @@ TEST(InitFunctions, GiveSameWeightsForSameSeed) {
 
 TEST(InitFunctions, RequireTwoDimensionsToComputeFan) {
     Tensor t = zeros({5});
-    expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::kaiming_uniform_(t); });
-    expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::xavier_uniform_(t); });
+    expect_error<ShapeError>({"kaiming_uniform_: ", "[5]"}, [&] { nn::init::kaiming_uniform_(t); });
+    expect_error<ShapeError>({"xavier_uniform_: ", "[5]"}, [&] { nn::init::xavier_uniform_(t); });
 }
 
 // --- Linear
