@@ -64,6 +64,32 @@ Tensor lerp(const Tensor& start, const Tensor& end, double weight);  // start + 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 
+// --- comparisons and functions of two operands, which broadcast (elementwise/pairs.cpp)
+struct CloseOptions {
+    double rtol = 1e-5;
+    double atol = 1e-8;
+    bool equal_nan = false;
+};
+// Returns whether elements are equal or |a - b| <= atol + rtol |b|, as booleans. NaN is close to
+// NaN only with equal_nan. Throws ValueError if a tolerance is negative.
+Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
+// Returns whether all elements are close. Waits for a GPU.
+bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
+// Returns whether a and b have the same shape and equal elements. Waits for a GPU.
+bool equal(const Tensor& a, const Tensor& b);
+// Return the larger or smaller element. Unlike maximum() and minimum(), they return the other
+// element if one is NaN.
+Tensor fmax(const Tensor& a, const Tensor& b);
+Tensor fmin(const Tensor& a, const Tensor& b);
+Tensor signbit(const Tensor& x);  // whether x is negative or -0; false for NaN
+// Returns |a| with the sign of b, which can be that of -0.
+Tensor copysign(const Tensor& a, const Tensor& b);
+Tensor hypot(const Tensor& a, const Tensor& b);       // sqrt(a^2 + b^2) without overflow
+Tensor xlogy(const Tensor& a, const Tensor& b);       // a ln b, and 0 where a is 0
+Tensor sinc(const Tensor& x);                         // sin(pi x) / (pi x), and 1 where x is 0
+Tensor logaddexp(const Tensor& a, const Tensor& b);   // ln(e^a + e^b)
+Tensor logaddexp2(const Tensor& a, const Tensor& b);  // log2(2^a + 2^b)
+
 // --- logic and bits (elementwise/logic.cpp)
 // Return booleans. A number is true unless it is 0; NaN is true.
 Tensor logical_not(const Tensor& x);

@@ -123,6 +123,60 @@ void quotients(Cases& cases) {
     refuses<ShapeError>(cases, "fmod", {}, [] { fmod(floats_of({2}), floats_of({3})); });
 }
 
+void pairs(Cases& cases) {
+    const std::vector<Row> rows = {{floats({3, 67}), floats({3, 67})},
+                                   {floats({4, 1}), floats({5})},
+                                   {floats({0, 3}), floats({3})}};
+    const std::pair<const char*, Binary> functions[] = {
+        {"fmax", fmax},   {"fmin", fmin},           {"copysign", copysign},
+        {"hypot", hypot}, {"logaddexp", logaddexp}, {"logaddexp2", logaddexp2}};
+    for (const auto& [name, f] : functions) {
+        binary(cases, name, f, rows);
+        cases.back().twice = true;
+        binary(cases, str(name, "/specials"), f, {{specials({11}), specials({1})}});
+        cases.back().gradient = false;
+        refuses<UsageError>(cases, name, {}, [f = f] { f(floats_of({2}), Tensor()); });
+        refuses<ShapeError>(cases, name, {"[2]", "[3]"},
+                            [f = f] { f(floats_of({2}), floats_of({3})); });
+    }
+    for (const char* const name : {"fmax/specials", "fmin/specials"})
+        case_named(cases, name).rows.push_back({specials({11}), specials({11})});
+    binary(cases, "xlogy", xlogy,
+           {{floats({3, 67}), floats({3, 67}, 0, 2)},
+            {floats({4, 1}), floats({5}, 0, 2)},
+            {floats({0, 3}), floats({3})}});
+    cases.back().twice = true;
+    binary(cases, "xlogy/zero", xlogy,
+           {{ties({67}), floats({67}, 0, 2)}, {specials({11}), specials({1})}});
+    cases.back().gradient = false;
+    refuses<UsageError>(cases, "xlogy", {}, [] { xlogy(Tensor(), floats_of({2})); });
+    unary(cases, "sinc", "torch.sinc(x[0])", -3, 3, sinc);
+    refuses<UsageError>(cases, "sinc", {}, [] { sinc(Tensor()); });
+    cases.push_back({.name = "signbit",
+                     .torch = "torch.signbit(x[0])",
+                     .call = [](In x) { return signbit(x[0]); },
+                     .rows = {{floats({3, 67})}, {ints({9}, -4, 4)}, {floats({0, 3})}, {ties({9})}},
+                     .gradient = false,
+                     .own_dtype = true});
+    refuses<UsageError>(cases, "signbit", {}, [] { signbit(Tensor()); });
+    cases.push_back(
+        {.name = "isclose",
+         .torch = "torch.isclose(x[0], x[1], 0.25, 0.125)",
+         .call = [](In x) { return isclose(x[0], x[1], {.rtol = 0.25, .atol = 0.125}); },
+         .rows = {rows[0], rows[1], rows[2], {ints({67}, -9, 9), ints({67}, -9, 9)}},
+         .gradient = false,
+         .own_dtype = true});
+    cases.push_back({.name = "isclose/nan",
+                     .torch = "torch.isclose(x[0], x[1], equal_nan=True)",
+                     .call = [](In x) { return isclose(x[0], x[1], {.equal_nan = true}); },
+                     .rows = {{specials({11}), specials({11})}, {specials({11}), specials({1})}},
+                     .gradient = false,
+                     .own_dtype = true});
+    refuses<UsageError>(cases, "isclose", {}, [] { isclose(Tensor(), floats_of({2})); });
+    refuses<ValueError>(cases, "isclose", {"-1"},
+                        [] { isclose(floats_of({2}), floats_of({2}), {.atol = -1}); });
+}
+
 void sums_of_products(Cases& cases) {
     cases.push_back({.name = "lerp",
                      .torch = "torch.lerp(x[0], x[1], x[2])",
@@ -321,6 +375,7 @@ void add_elementwise_cases(Cases& cases) {
     rounding(cases);
     elementary(cases);
     quotients(cases);
+    pairs(cases);
     sums_of_products(cases);
     logic(cases);
     activations(cases);

@@ -43,7 +43,9 @@ EXAMPLES += [(op, [P(3, 5)], {}) for op in (
     "asin acos atanh log2 log10 log1p erfinv lgamma digamma log sqrt rsqrt").split()]
 EXAMPLES += [(op, [R(3, 5), R(5)], {}) for op in (
     "add sub mul div eq ne lt le gt ge maximum minimum floor_divide fmod remainder atan2 "
-    "logical_and logical_or logical_xor").split()]
+    "logical_and logical_or logical_xor fmax fmin copysign hypot logaddexp logaddexp2").split()]
+EXAMPLES += [("signbit", [R(3, 5)], {}), ("sinc", [R(3, 5)], {}), ("xlogy", [R(3, 5), P(5)], {}),
+             ("isclose", [R(3, 5), R(5)], {"rtol": 0.5, "atol": 0.1})]
 EXAMPLES += [(op, [R(3, 5)], {"other": 0.5}) for op in "add sub mul div eq ne lt le gt ge".split()]
 EXAMPLES += [(op, [Z(0, 9, 7), Z(0, 9, 7)], {}) for op in
              "bitwise_and bitwise_or bitwise_xor add mul".split()]

@@ -18,6 +18,8 @@ void name_unary(NamedOps& ops) {
                                                        {"trunc", trunc},
                                                        {"frac", frac},
                                                        {"sign", sign},
+                                                       {"signbit", signbit},
+                                                       {"sinc", sinc},
                                                        {"sin", sin},
                                                        {"cos", cos},
                                                        {"tan", tan},
@@ -149,14 +151,32 @@ void name_arithmetic(NamedOps& ops) {
         const Tensor x = c.has("alpha") ? mul(c.x(0), c.scalar("alpha")) : c.x(0);
         return c.has("other") ? sub(c.scalar("other"), x) : sub(c.x(1), x);
     };
-    const std::pair<const char*, Binary> tensors[] = {
-        {"maximum", maximum},           {"minimum", minimum},
-        {"floor_divide", floor_divide}, {"fmod", fmod},
-        {"remainder", remainder},       {"atan2", atan2},
-        {"logical_and", logical_and},   {"logical_or", logical_or},
-        {"logical_xor", logical_xor},   {"bitwise_and", bitwise_and},
-        {"bitwise_or", bitwise_or},     {"bitwise_xor", bitwise_xor}};
+    const std::pair<const char*, Binary> tensors[] = {{"maximum", maximum},
+                                                      {"minimum", minimum},
+                                                      {"floor_divide", floor_divide},
+                                                      {"fmod", fmod},
+                                                      {"remainder", remainder},
+                                                      {"atan2", atan2},
+                                                      {"fmax", fmax},
+                                                      {"fmin", fmin},
+                                                      {"copysign", copysign},
+                                                      {"hypot", hypot},
+                                                      {"xlogy", xlogy},
+                                                      {"logaddexp", logaddexp},
+                                                      {"logaddexp2", logaddexp2},
+                                                      {"logical_and", logical_and},
+                                                      {"logical_or", logical_or},
+                                                      {"logical_xor", logical_xor},
+                                                      {"bitwise_and", bitwise_and},
+                                                      {"bitwise_or", bitwise_or},
+                                                      {"bitwise_xor", bitwise_xor}};
     for (const auto& [name, f] : tensors) name_binary(ops, name, f);
+    ops["isclose"] = [](Call& c) {
+        return isclose(c.x(0), c.x(1),
+                       {.rtol = c.number("rtol", 1e-5),
+                        .atol = c.number("atol", 1e-8),
+                        .equal_nan = c.flag("equal_nan", false)});
+    };
     ops["prelu"] = [](Call& c) { return prelu(c.x(0), c.x(1)); };
     ops["pow"] = [](Call& c) {
         if (const char* base = first_number(c)) return pow(c.scalar(base), c.x(0));

@@ -9,8 +9,9 @@
 namespace axle {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersOfTheDType) {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (const DType dtype : {f64, f32, f16, bf16}) {
         const Tensor y =
             nan_to_num(tensor({kInfinity, -kInfinity, std::nanf("")}).to(dtype)).to(f64);
@@ -38,6 +39,43 @@ TEST(Abs, MakesNegativeZeroPositive) {
         EXPECT_FALSE(std::signbit(y[0].item())) << dtype;
         EXPECT_FALSE(std::signbit(y[1].item())) << dtype;
         EXPECT_EQ(y[2].item(), 2) << dtype;
+    }
+}
+
+TEST(AllClose, ComparesWithTolerancesAndTreatsNanAsDifferent) {
+    const Tensor a = tensor({1.0, 100.0, kInfinity});
+    EXPECT_TRUE(allclose(a, tensor({1.0, 100.0005, kInfinity})));
+    EXPECT_FALSE(allclose(a, tensor({1.0, 100.5, kInfinity})));
+    EXPECT_TRUE(allclose(a, tensor({1.0, 100.5, kInfinity}), {.rtol = 0.01}));
+    EXPECT_FALSE(allclose(a, tensor({1.0, 100.0, -kInfinity})));
+    const Tensor nan = tensor({NAN});
+    EXPECT_FALSE(allclose(nan, nan));
+    EXPECT_TRUE(allclose(nan, nan, {.equal_nan = true}));
+    EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
+}
+
+TEST(Equal, ComparesShapesAndElements) {
+    EXPECT_TRUE(equal(arange(3), arange(3)));
+    EXPECT_TRUE(equal(arange(3), arange(3).to(f32)));
+    EXPECT_FALSE(equal(arange(3), arange(1, 4)));
+    EXPECT_FALSE(equal(arange(3), arange(3).reshape({1, 3})));
+    EXPECT_FALSE(equal(tensor({NAN}), tensor({NAN})));
+    EXPECT_TRUE(equal(zeros({0, 2}), zeros({0, 2})));
+}
+
+TEST(Signbit, DistinguishesNegativeZero) {
+    for (const DType dtype : {f64, f32, f16, bf16}) {
+        const Tensor x = tensor({-0.0, 0.0, -2.0, -kInfinity, 1.0}, {5}, {dtype});
+        EXPECT_TRUE(equal(signbit(x), tensor({1, 0, 1, 1, 0}).to(boolean))) << dtype;
+        const Tensor y = copysign(ones({5}, {dtype}), x);
+        EXPECT_TRUE(equal(y, tensor({-1.0, 1.0, -1.0, -1.0, 1.0}, {5}, {dtype}))) << dtype;
+    }
+}
+
+TEST(Hypot, NeitherOverflowsNorUnderflows) {
+    for (const double scale : {1e30, 1e-30}) {
+        const Tensor a = tensor({3 * scale}, {1}, {f32}), b = tensor({4 * scale}, {1}, {f32});
+        EXPECT_NEAR(hypot(a, b).item() / scale, 5, 1e-5) << scale;
     }
 }
 

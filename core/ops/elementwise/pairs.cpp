@@ -1,0 +1,160 @@
+// Comparisons with a tolerance and other functions of two tensors, as compositions of ops.
+#include <numbers>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/ops.h"
+#include "core/ops/elementwise/promotion.h"
+#include "core/ops/reductions/reduced.h"
+#include "core/profiler/profiler.h"
+
+namespace axle {
+namespace {
+
+// The operands of a function of two tensors, without their history, in the dtype in which it is
+// computed. Functions have the promoted dtype of a and b, or f32 for integers.
+struct Pair {
+    Tensor a, b;
+    DType dtype;
+
+    Pair(const char* op, const Tensor& a_, const Tensor& b_) {
+        check_device(op, {&a_, &b_});
+        dtype = promote(a_, b_);
+        if (!is_floating(dtype)) dtype = f32;
+        const DType computed = is_half(dtype) ? f32 : dtype;
+        a = to(a_.detach(), computed), b = to(b_.detach(), computed);
+    }
+};
+
+// Returns log(base^a + base^b) / log(base) with base = e^scale. An infinite maximum is not
+// subtracted, because inf - inf is NaN.
+Tensor log_of_sum(const char* op, const Tensor& a, const Tensor& b, double scale) {
+    const AutocastGuard off(std::nullopt);
+    const Pair pair(op, a, b);
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        const Tensor x = pair.a * scale, z = pair.b * scale, largest = maximum(x, z);
+        const Tensor shift = masked_fill(largest, isinf(largest), 0);
+        y = to((log(exp(x - shift) + exp(z - shift)) + shift) / scale, pair.dtype);
+    }
+    return record(op, y, {a, b},
+                  [a = saved(a), b = saved(b), scale](const Grads& dy, Needs) -> Grads {
+                      const Tensor share = sigmoid((a.get() - b.get()) * scale);
+                      return {dy[0] * share, dy[0] * (1 - share)};
+                  });
+}
+
+}  // namespace
+
+Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
+    const profiler::OpScope scope("isclose");
+    check_device("isclose", {&a, &b});
+    if (!(options.rtol >= 0) || !(options.atol >= 0))
+        throw ValueError(str("isclose: tolerances must not be negative: rtol ", options.rtol,
+                             ", atol ", options.atol));
+    const AutocastGuard off(std::nullopt);
+    const NoGrad no_grad;
+    const DType common = promote(a, b);
+    const DType computed = common == f32 ? f32 : f64;  // f64 contains all other numbers
+    const Tensor x = to(a, computed), y = to(b, computed);
+    const Tensor error = abs(x - y);
+    Tensor close = logical_or(
+        eq(x, y), logical_and(isfinite(error), le(error, abs(y) * options.rtol + options.atol)));
+    if (options.equal_nan) close = logical_or(close, logical_and(isnan(x), isnan(y)));
+    return close;
+}
+
+bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
+    return all(isclose(a, b, options)).item<bool>();
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("equal");
+    check_device("equal", {&a, &b});
+    return a.shape() == b.shape() && all(eq(a.detach(), b.detach())).item<bool>();
+}
+
+Tensor fmax(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("fmax");
+    check_device("fmax", {&a, &b});
+    return where(logical_or(ge(a, b), isnan(b)), a, b);
+}
+Tensor fmin(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("fmin");
+    check_device("fmin", {&a, &b});
+    return where(logical_or(le(a, b), isnan(b)), a, b);
+}
+
+// The reciprocal distinguishes -0 from 0.
+Tensor signbit(const Tensor& x) {
+    const profiler::OpScope scope("signbit");
+    check_device("signbit", {&x});
+    const AutocastGuard off(std::nullopt);
+    const Tensor at = x.detach(), negative = lt(at, 0);
+    return is_floating(x.dtype()) ? logical_or(negative, lt(reciprocal(at), 0)) : negative;
+}
+
+Tensor copysign(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("copysign");
+    check_device("copysign", {&a, &b});
+    const DType common = promote(a, b);
+    const Tensor size = abs(to(a, is_floating(common) ? common : f32));
+    return where(signbit(b), neg(size), size);
+}
+
+Tensor hypot(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("hypot");
+    const AutocastGuard off(std::nullopt);
+    const Pair pair("hypot", a, b);
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        const Tensor x = abs(pair.a), z = abs(pair.b), largest = maximum(x, z);
+        const Tensor length = largest * sqrt(square(minimum(x, z) / largest) + 1);
+        y = to(where(logical_or(eq(largest, 0), isinf(largest)), largest, length), pair.dtype);
+    }
+    return record("hypot", y, {a, b},
+                  [a = saved(a), b = saved(b), y = saved(y)](const Grads& dy, Needs) -> Grads {
+                      const Tensor scaled = dy[0] / y.get();
+                      return {scaled * a.get(), scaled * b.get()};
+                  });
+}
+
+Tensor xlogy(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("xlogy");
+    const AutocastGuard off(std::nullopt);
+    const Pair pair("xlogy", a, b);
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        const Tensor is_zero = logical_and(eq(pair.a, 0), logical_not(isnan(pair.b)));
+        y = to(masked_fill(pair.a * log(pair.b), is_zero, 0), pair.dtype);
+    }
+    return record("xlogy", y, {a, b},
+                  [a = saved(a), b = saved(b)](const Grads& dy, Needs) -> Grads {
+                      const Tensor x = a, z = b;
+                      const Tensor is_zero = logical_and(eq(x, 0), le(z, 0));
+                      return {masked_fill(dy[0] * log(z), is_zero, 0), dy[0] * x / z};
+                  });
+}
+
+// The gradient at 0 is 0.
+Tensor sinc(const Tensor& x) {
+    const profiler::OpScope scope("sinc");
+    check_device("sinc", {&x});
+    const Tensor at = as_floating(x), is_zero = eq(at.detach(), 0);
+    const Tensor angle = masked_fill(widened(at), is_zero, 1) * std::numbers::pi;
+    return to(masked_fill(sin(angle) / angle, is_zero, 1), at.dtype());
+}
+
+Tensor logaddexp(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("logaddexp");
+    return log_of_sum("logaddexp", a, b, 1);
+}
+Tensor logaddexp2(const Tensor& a, const Tensor& b) {
+    const profiler::OpScope scope("logaddexp2");
+    return log_of_sum("logaddexp2", a, b, std::numbers::ln2);
+}
+
+}  // namespace axle
