@@ -151,6 +151,7 @@ void pairs(Cases& cases) {
     cases.back().gradient = false;
     refuses<UsageError>(cases, "xlogy", {}, [] { xlogy(Tensor(), floats_of({2})); });
     unary(cases, "sinc", "torch.sinc(x[0])", -3, 3, sinc);
+    first_case(cases, "sinc").tolerance.f32 = 5e-5;  // the terms of the gradient cancel near 0
     refuses<UsageError>(cases, "sinc", {}, [] { sinc(Tensor()); });
     cases.push_back({.name = "signbit",
                      .torch = "torch.signbit(x[0])",

@@ -19,6 +19,7 @@ struct Pair {
 
     Pair(const char* op, const Tensor& a_, const Tensor& b_) {
         check_device(op, {&a_, &b_});
+        broadcast_shapes(op, a_.shape(), b_.shape());
         dtype = promote(a_, b_);
         if (!is_floating(dtype)) dtype = f32;
         const DType computed = is_half(dtype) ? f32 : dtype;
@@ -50,6 +51,7 @@ Tensor log_of_sum(const char* op, const Tensor& a, const Tensor& b, double scale
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
     const profiler::OpScope scope("isclose");
     check_device("isclose", {&a, &b});
+    broadcast_shapes("isclose", a.shape(), b.shape());
     if (!(options.rtol >= 0) || !(options.atol >= 0))
         throw ValueError(str("isclose: tolerances must not be negative: rtol ", options.rtol,
                              ", atol ", options.atol));
@@ -78,11 +80,13 @@ bool equal(const Tensor& a, const Tensor& b) {
 Tensor fmax(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("fmax");
     check_device("fmax", {&a, &b});
+    broadcast_shapes("fmax", a.shape(), b.shape());
     return where(logical_or(ge(a, b), isnan(b)), a, b);
 }
 Tensor fmin(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("fmin");
     check_device("fmin", {&a, &b});
+    broadcast_shapes("fmin", a.shape(), b.shape());
     return where(logical_or(le(a, b), isnan(b)), a, b);
 }
 
@@ -97,10 +101,14 @@ Tensor signbit(const Tensor& x) {
 
 Tensor copysign(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("copysign");
-    check_device("copysign", {&a, &b});
-    const DType common = promote(a, b);
-    const Tensor size = abs(to(a, is_floating(common) ? common : f32));
-    return where(signbit(b), neg(size), size);
+    const AutocastGuard off(std::nullopt);
+    const Pair pair("copysign", a, b);
+    const Tensor size = abs(pair.a), y = to(where(signbit(b), neg(size), size), pair.dtype);
+    return record("copysign", y, {a, b},
+                  [a = saved(a), y = saved(y)](const Grads& dy, Needs) -> Grads {
+                      const Tensor slope = sign(a.get().detach()) * sign(y.get().detach());
+                      return {dy[0] * slope, zeros_like(dy[0])};
+                  });
 }
 
 Tensor hypot(const Tensor& a, const Tensor& b) {
