@@ -1,4 +1,5 @@
-// Tests CUDA graphs.
+// Tests the replays of CUDA graphs, their memory and random numbers, and calls that a capture
+// rejects.
 #include "core/cuda/graph.h"
 
 #include <cstdint>

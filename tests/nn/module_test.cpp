@@ -298,7 +298,7 @@ TEST(Module, ThrowsWhenCopiedAndSuggestsClone) {
     expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied other(copy); });
 }
 
-TEST(Module, KeepsItsWeightsWhenMoved) {
+TEST(Module, KeepsTiedWeightsWhenMoved) {
     Tied model;
     const Tensor weight = model.table.weight;
     const Tied moved = std::move(model);

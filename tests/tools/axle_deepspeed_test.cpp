@@ -27,7 +27,7 @@ using testing::UnorderedElementsAre;
 class AxleDeepSpeed : public AxleLaunch {};
 
 // Covers 26.launch, 27.ACCELERATE_USE_FSDP, 28.deepspeed_config, 15.zero_stage.
-TEST(DeepSpeedVariables, AreReadFromFlagsAndTheConfiguration) {
+TEST(DeepSpeedVariables, AreSetFromFlagsAndTheConfiguration) {
     const Tree section = {{"zero_stage", 3},
                           {"gradient_clipping", 0.5},
                           {"offload_param_device", "CPU"},

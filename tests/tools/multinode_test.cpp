@@ -41,7 +41,7 @@ TEST(Hostfile, ListsMachinesAndSlotsAndRejectsMissingOrLargeFiles) {
 }
 
 // Covers 15.multinode.
-TEST(Hostfile, RejectsInvalidLinesWithTheirNumber) {
+TEST(Hostfile, ReportsTheNumbersOfInvalidLines) {
     const auto refused = [](const char* text, std::initializer_list<const char*> parts) {
         expect_error<ValueError>(parts, [&] { parse_hostfile(text, "hosts"); });
     };

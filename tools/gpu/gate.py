@@ -90,7 +90,7 @@ class Gate:
 
     def tests(self):
         """Returns the cases of test_cuda by part. Cases without a part are in "ops"."""
-        words = {"graphs": ("Graph", "Compiled"), "training": ("Training",),
+        words = {"graphs": ("Graph", "Compiled"), "training": ("Training", "ModelParallel"),
                  "determinism": ("Determin",), "allocator": ("Memory", "Stream", "Alloc"),
                  "nccl": ("Nccl", "GroupOnGpu")}
         parts = {"ops": [], **{part: [] for part in words}}

@@ -208,7 +208,7 @@ struct BadFile {
     const char* reason;
 };
 
-TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
+TEST(LoadSafetensors, ReportsReasonsForInvalidFiles) {
     const auto tensor = [](const std::string& fields) { return "{\"x\":{" + fields + "}}"; };
     const auto with_shape = [&](const std::string& shape, const std::string& end = "4") {
         return tensor(R"("dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,)" + end + "]");

@@ -65,7 +65,7 @@ TEST(Cifar, ReadsFiveTrainingFilesInOrderAndReportsInvalidOnes) {
     expect_error<FileError>({name(4).c_str(), "can't open"}, [&] { cifar10(folder.path()); });
 }
 
-TEST(Cifar, RejectsInvalidFilesWithOffsetAndReason) {
+TEST(Cifar, ReportsOffsetAndReasonForInvalidFiles) {
     const std::string ten = read_file(golden_image("test_batch.bin"));
     const std::string hundred = read_file(golden_image("test.bin"));
     const auto accepted_lengths = [](const std::string& bytes, const tests::Parse& parse) {

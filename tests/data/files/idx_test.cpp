@@ -126,7 +126,7 @@ TEST(Idx, ReadsCorrectElementsIfCorruptGzipFileIsAccepted) {
     EXPECT_LT(accepted, 100);
 }
 
-TEST(Idx, RejectsInvalidFilesWithOffsetAndReason) {
+TEST(Idx, ReportsOffsetAndReasonForInvalidFiles) {
     const auto expect_message = [](const std::string& bytes, const char* reason) {
         const std::string text = parse_error(bytes, kParse);
         EXPECT_NE(text.find(reason), std::string::npos) << text;

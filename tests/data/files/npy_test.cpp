@@ -155,7 +155,7 @@ TEST(Npy, AcceptsOtherWhitespaceQuotesAndKeyOrders) {
         (Shape{9223372036854775807, 0}));
 }
 
-TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
+TEST(Npy, ReportsOffsetAndReasonForInvalidFiles) {
     const auto expect_message = [](const std::string& bytes, const std::string& reason) {
         const std::string text = parse_error(bytes, parse_npy);
         EXPECT_NE(text.find(reason), std::string::npos) << text;

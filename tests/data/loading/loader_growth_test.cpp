@@ -186,7 +186,7 @@ TEST(GrownDataset, IsReadInItsOwnOrderInTheNextPass) {
     }
 }
 
-TEST(GrownDataset, KeepsItsResumedOrderWhenTheLoaderIsMovedButNotWhenBatchesAreSkipped) {
+TEST(GrownDataset, KeepsItsResumedOrderUnlessBatchesAreSkipped) {
     const LogCapture log;
     Tree state;
     run_pass({}, {{13, 1, 1}}, &state);

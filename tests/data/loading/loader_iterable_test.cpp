@@ -1,4 +1,4 @@
-// Tests loaders of iterable datasets.
+// Tests loaders of iterable datasets: batches, lengths, skipped batches, and errors of streams.
 #include <atomic>
 #include <stdexcept>
 

@@ -157,7 +157,7 @@ Tensor reentrant(const std::function<Tensor(const Tensor&)>& f, const Tensor& x)
     });
 }
 
-TEST(Reducer, WaitsForNestedBackwardsBeforeReducing) {
+TEST(Reducer, WaitsForNestedBackwardPassesBeforeReducing) {
     nn::Mlp whole = small_mlp({3, 3, 3, 3});
     const Tensor x = randn({4, 3}, {f64});
     const auto forward = [](nn::Mlp& model, const Tensor& input, bool inside) {

@@ -117,7 +117,7 @@ TEST(BatchNormLayer, UsesBatchStatisticsInEvaluationWithoutTracking) {
     expect_same_bits(layer(x).detach(), trained.detach());
 }
 
-TEST(BatchNormLayer, KeepsRunningStatisticsInEvaluation) {
+TEST(BatchNormLayer, UsesRunningStatisticsInEvaluation) {
     nn::BatchNorm1d layer(3);
     layer.eval();
     const Tensor x = randn({5, 3, 2});

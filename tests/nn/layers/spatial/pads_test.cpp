@@ -29,7 +29,7 @@ TEST(PadLayers, UseOneNumberForAllSides) {
                      pad(image, {1, 1, 1, 1}, PadMode::constant, 0.5));
 }
 
-TEST(PadLayers, StartWithTheLastDimension) {
+TEST(PadLayers, ReadPaddingInTheOrderOfPad) {
     const Tensor image = randn({3, 4, 5}), volume = randn({3, 4, 5, 6});
     expect_same_bits(nn::CircularPad2d({1, 2, 3, 0})(image),
                      pad(image, {1, 2, 3, 0}, PadMode::circular));

@@ -26,7 +26,7 @@ nn::StateDict on_host(const nn::StateDict& state) {
     return result;
 }
 
-class DividedTrainingOnGpu : public ProcessGroupOnGpu {
+class ModelParallelOnGpu : public ProcessGroupOnGpu {
   protected:
     void on_gpus(const std::function<void(const Group&, Device)>& f) {
         for (const std::string& error : on_groups(f)) EXPECT_EQ(error, "");
@@ -98,19 +98,19 @@ class DividedTrainingOnGpu : public ProcessGroupOnGpu {
         });
     }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, DividedTrainingOnGpu, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, ModelParallelOnGpu, testing::Values(2, 4));
 
-TEST_P(DividedTrainingOnGpu, TrainsGptWithDividedTensorsLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsGptWithTensorParallelismLikeOneProcess) {
     for (const bool sequence_parallel : {false, true})
         expect_tensor_parallel(small_gpt(), sequence_parallel);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsLlamaWithDividedTensorsLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsLlamaWithTensorParallelismLikeOneProcess) {
     expect_tensor_parallel(small_llama(true), false);
     expect_tensor_parallel(small_llama(false), true);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsBertWithDividedTensorsLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsBertWithTensorParallelismLikeOneProcess) {
     manual_seed(9);
     nn::BertForMaskedLM masked(small_bert());
     nn::BertForSequenceClassification classifier(small_bert());
@@ -119,25 +119,25 @@ TEST_P(DividedTrainingOnGpu, TrainsBertWithDividedTensorsLikeOneProcess) {
     expect_tensor_parallel(classifier.clone(), false);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsWithContextParallelismLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsWithContextParallelismLikeOneProcess) {
     expect_divided_sequences<nn::Gpt>(
         [](const Group& group) { return context_parts(group, dist::ContextExchange::all_gather); });
     expect_divided_sequences<nn::Llama>(
         [](const Group& group) { return context_parts(group, dist::ContextExchange::ring); });
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsWithUlyssesLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsWithUlyssesLikeOneProcess) {
     expect_divided_sequences<nn::Gpt>(ulysses_parts);
     expect_divided_sequences<nn::Llama>(ulysses_parts);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsWithEachPipelineScheduleLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsWithEachPipelineScheduleLikeOneProcess) {
     using enum dist::ScheduleKind;
     for (const auto kind : {gpipe, one_forward_one_backward, interleaved, zero_bubble})
         expect_pipeline(kind, false);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsPipelinesWithDividedTensorsLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsWithPipelineAndTensorParallelismLikeOneProcess) {
     expect_pipeline(dist::ScheduleKind::one_forward_one_backward, true);
 }
 
@@ -170,7 +170,7 @@ std::vector<double> train_experts(SparseBlock& model, const Group& group, Device
     return losses;
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsWithDividedExpertsLikeOneProcess) {
+TEST_P(ModelParallelOnGpu, TrainsWithExpertParallelismLikeOneProcess) {
     manual_seed(5);
     SparseBlock whole;
     whole.to(f64);

@@ -95,7 +95,7 @@ PipelineOptions options_of(ScheduleKind kind, int stages) {
 }
 
 // Covers 16.tp_degree, 16.sequence_parallelism.
-TEST(DividedPipeline, TrainsGptLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, TrainsGptLikeOneProcess) {
     for (const ScheduleKind kind : kKinds)
         for (const bool sequence_parallel : {false, true})
             expect_same_training(pipeline_gpt(),
@@ -104,7 +104,7 @@ TEST(DividedPipeline, TrainsGptLikeOneProcess) {
 }
 
 // The query heads are divided, and the only key-value head is copied.
-TEST(DividedPipeline, TrainsLlamaLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, TrainsLlamaLikeOneProcess) {
     for (const ScheduleKind kind : {one_forward_one_backward, zero_bubble})
         for (const bool tied : {false, true})
             expect_same_training(pipeline_llama(f64, tied),
@@ -112,7 +112,7 @@ TEST(DividedPipeline, TrainsLlamaLikeOneProcess) {
                                  options_of(kind, 2));
 }
 
-TEST(DividedPipeline, TrainsBertLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, TrainsBertLikeOneProcess) {
     manual_seed(7);
     const nn::BertConfig config{.vocab_size = tests::kPipelineVocabulary,
                                 .hidden_size = 8,
@@ -129,7 +129,7 @@ TEST(DividedPipeline, TrainsBertLikeOneProcess) {
                              options_of(zero_bubble, 2));
 }
 
-TEST(DividedPipeline, TrainsOnSixAndEightRanksLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, TrainsOnSixAndEightRanksLikeOneProcess) {
     expect_same_training(pipeline_gpt(), {.pp = 3, .tp = 2}, options_of(zero_bubble, 3));
     for (const bool shard_optimizer : {false, true})
         expect_same_training(pipeline_gpt(),
@@ -141,7 +141,7 @@ TEST(DividedPipeline, TrainsOnSixAndEightRanksLikeOneProcess) {
                              options_of(one_forward_one_backward, 2));
 }
 
-TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
+TEST(PipelineWithTensorParallelism, TrainsLikeOneProcessWithRecomputation) {
     for (const auto& [recompute, pieces] : {std::pair{dist::Recompute::pieces, 1},
                                             {dist::Recompute::pieces, 3},
                                             {dist::Recompute::first_pieces, 2},
@@ -156,7 +156,7 @@ TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
 
 // A custom loss needs all logits, so the ranks gather them. label_loss() needs two numbers of each
 // rank for each token.
-TEST(DividedPipeline, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
+TEST(PipelineWithTensorParallelism, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         const Division division{.pp = 2, .tp = 2};
@@ -181,7 +181,7 @@ TEST(DividedPipeline, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
 }
 
 // Covers 16.use_distributed_optimizer.
-TEST(DividedPipeline, DividesOptimizerStatesAmongReplicas) {
+TEST(PipelineWithTensorParallelism, DividesOptimizerStatesAmongReplicas) {
     for (const bool tied : {false, true})
         expect_same_training(pipeline_llama(f64, tied), {.pp = 2, .dp = 2, .shard_optimizer = true},
                              options_of(zero_bubble, 3));
@@ -215,7 +215,7 @@ TEST(DividedPipeline, DividesOptimizerStatesAmongReplicas) {
 }
 
 // A step that throws must not leave gradients, and the next steps are not affected.
-TEST(DividedPipeline, KeepsTheNormOfShardedGradientsIfAStepFails) {
+TEST(PipelineWithTensorParallelism, KeepsTheNormOfShardedGradientsIfAStepFails) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         const Division division{.dp = 2, .shard_optimizer = true};
@@ -238,7 +238,7 @@ TEST(DividedPipeline, KeepsTheNormOfShardedGradientsIfAStepFails) {
 }
 
 // One process and another mesh load a state that was saved with slices, stages and shards.
-TEST(DividedPipeline, SavesStatesThatOtherMeshesCanLoad) {
+TEST(PipelineWithTensorParallelism, SavesStatesThatOtherMeshesCanLoad) {
     const nn::Gpt original = pipeline_gpt();
     nn::Gpt whole = original.clone();
     const PipelineReference expected = tests::train_whole(whole, 4, batch_of);
@@ -277,7 +277,7 @@ TEST(DividedPipeline, SavesStatesThatOtherMeshesCanLoad) {
     tests::expect_same_state(state, expected.state, 1e-9);
 }
 
-TEST(DividedPipeline, DrawsTheSameDropoutAsOneProcess) {
+TEST(PipelineWithTensorParallelism, DrawsTheSameDropoutAsOneProcess) {
     const nn::Gpt original = pipeline_gpt(f64, 0.2);
     manual_seed(11);
     const auto losses_of = [](Pipeline& pipeline) {
@@ -301,7 +301,7 @@ TEST(DividedPipeline, DrawsTheSameDropoutAsOneProcess) {
     }
 }
 
-TEST(DividedPipeline, GeneratesAndEvaluatesLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, GeneratesAndEvaluatesLikeOneProcess) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 4);
     const Tree batch = batch_of(0);
