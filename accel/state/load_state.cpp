@@ -188,8 +188,8 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
     check_newer_damage(processes, found.empty() ? INT64_MIN : found.front().first,
                        found.empty() ? "" : found.front().second, skip_damaged);
     if (found.empty())
-        throw FileError(str(printable(folder.string()),
-                            ": contains no checkpoint that every process can read"));
+        throw FileError(str("load_state: ", printable(folder.string()),
+                            " contains no checkpoint that every process can read; pass input_dir"));
     std::vector<std::string> paths;
     for (auto& [iteration, path] : found) paths.push_back(std::move(path));
     return paths;

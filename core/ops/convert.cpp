@@ -16,7 +16,10 @@ Tensor copied(const Tensor& x, DType dtype) {
     if (dtype != x.dtype()) {
         check_compute("to", x);
         if (!is_compute(dtype))
-            throw DTypeError(str("to: cannot convert to a storage dtype: ", dtype));
+            throw DTypeError(
+                str("to: the dtype must be float64, float32, float16, bfloat16, int64, "
+                    "int32, uint8 or bool: ",
+                    dtype, "; use to_float8 for 8-bit floats"));
     }
     Tensor y = Tensor::empty(x.shape(), {.dtype = dtype, .device = x.device()});
     launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });

@@ -1,4 +1,4 @@
-// Tests axle bench.
+// Tests the kernels, options, result files and errors of `axle bench`.
 #include "kernels/cpu/targets.h"
 
 #include <algorithm>
@@ -367,7 +367,9 @@ TEST_F(AxleBench, RejectsLibrariesThatItCannotUse) {
     expect_bad(
         "", str("bench: expected version 1 of the interface: '", kOther, "' has another version"));
     expect_bad("unknown", "bench: there is no kernel 'sofmax'; did you mean softmax?");
-    expect_bad("random", "bench: dropout cannot be compared with another kernel");
+    expect_bad("random", str("bench: the library '", kOther,
+                             "' contains a kernel for dropout, which can only be measured in Axle; "
+                             "remove it from the library"));
     expect_bad("nameless", "bench: kernel 0 has no name or function");
 }
 

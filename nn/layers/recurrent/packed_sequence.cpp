@@ -107,8 +107,10 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Lengths& lengths,
                              " sequences: there are ", lengths.size(), " lengths"));
     for (const std::int64_t length : lengths)
         if (length > time)
-            throw ValueError(str(kOp, ": lengths must not exceed the ", time,
-                                 " elements of the padded sequences: ", length));
+            throw ValueError(str(kOp,
+                                 ": lengths must not exceed the size of the padded sequences: "
+                                 "length ",
+                                 length, ", size ", time));
     return pack(kOp, flatten(input, 0, 1), lengths, options.enforce_sorted,
                 [&](std::int64_t b, std::int64_t t) {
                     return options.batch_first ? b * time + t : t * batch + b;
@@ -151,8 +153,9 @@ std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
     const auto longest = static_cast<std::int64_t>(sequence.batch_sizes.size());
     const std::int64_t time = options.total_length.value_or(longest), batch = sequence.batch();
     if (time < longest)
-        throw ValueError(
-            str(kOp, ": total_length must be at least the largest length ", longest, ": ", time));
+        throw ValueError(str(kOp,
+                             ": total_length must be at least the largest length: total_length ",
+                             time, ", largest length ", longest));
     Lengths starts;  // starts[t] is the position of the first element t
     std::int64_t total = 0;
     for (const std::int64_t size : sequence.batch_sizes) starts.push_back(total), total += size;

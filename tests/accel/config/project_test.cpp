@@ -114,11 +114,11 @@ TEST(LoadState, ThrowsFileErrorIfTheProjectHasNoCheckpoint) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";
-    expect_error<FileError>({checkpoints.c_str(), "contains no checkpoint"},
+    expect_error<FileError>({"load_state: ", checkpoints.c_str(), "contains no checkpoint"},
                             [&] { accelerator.load_state(); });
     create_directories(checkpoints + "/checkpoint_5");
     create_directories(checkpoints + "/.checkpoint-7");
-    expect_error<FileError>({checkpoints.c_str(), "contains no checkpoint"},
+    expect_error<FileError>({"load_state: ", checkpoints.c_str(), "contains no checkpoint"},
                             [&] { accelerator.load_state(); });
 }
 

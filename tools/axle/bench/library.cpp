@@ -181,8 +181,10 @@ std::vector<OtherKernel> kernels_in(void* library, const std::string& path) {
             throw UsageError(
                 str("bench: kernel ", i, " has no name or function: ", in_quotes(path)));
         if (!kernel_named(kernel.kernel).replaceable)
-            throw UsageError(str("bench: ", kernel.kernel,
-                                 " cannot be compared with another kernel: ", in_quotes(path)));
+            throw UsageError(str("bench: the library ", in_quotes(path), " contains a kernel for ",
+                                 kernel.kernel,
+                                 ", which can only be measured in Axle; remove it from the "
+                                 "library"));
         kernels.push_back({kernel.kernel, printable(kernel.name),
                            [run = kernel.run](const AxleKernelCall& call) { return run(&call); }});
     }
