@@ -160,9 +160,10 @@ class Accuracy : public Metric {
 // Counts of predictions by label and predicted class. The base class of ConfusionMatrix and F1.
 class ClassCounts : public Metric {
   public:
-    // Adds predictions with the same shapes as Accuracy::update(). Throws ShapeError or DTypeError
-    // if predictions, labels and num_classes do not match. Throws IndexError for a label or class
-    // out of range (on a GPU, the next call that synchronizes throws it).
+    // Adds predictions for labels, with the shapes that Accuracy::update() accepts. Throws
+    // ShapeError or DTypeError if predictions, labels and num_classes do not match. Throws
+    // IndexError for a label or class out of range (on a GPU, the next call that synchronizes
+    // throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:

@@ -209,9 +209,10 @@ class Optimizer {
     // Returns whether a buffer is one number, a 0-d tensor. If a parameter is sharded, all ranks
     // have the same number.
     virtual bool is_number(std::size_t) const { return false; }
-    // Returns the value of all elements of a new buffer.
-    virtual double initial_value(std::size_t, std::size_t) const { return 0; }
-    // Sets the elements of a new buffer, which are 0, to their first values.
+    // Returns the initial value of all elements of the buffer at a position in buffer_names().
+    virtual double initial_value(std::size_t /*group*/, std::size_t /*index*/) const { return 0; }
+    // Sets the initial values of a new buffer that is filled with 0. `index` is its position in
+    // buffer_names(). By default, all elements are initial_value().
     virtual void fill_buffer(Tensor& buffer, const Tensor& param, std::size_t group,
                              std::size_t index) const;
     // Returns whether "step" is always saved. If false, a saved state without "step" belongs to a

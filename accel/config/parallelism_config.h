@@ -14,8 +14,8 @@ namespace axle::accel {
 // Options of tensor parallel training.
 struct TorchTensorParallelConfig {
     bool enable_async_tp = false;  // has no effect, as in Accelerate; true logs a warning
-    // Extensions of Axle: the rules by which modules are divided (by default, the plan of the
-    // model), and whether norms and dropout process parts of the sequence
+    // Options that Accelerate does not have: the rules by which modules are divided (by default,
+    // the plan of the model), and whether norms and dropout process parts of the sequence
     // (dist::TensorParallelOptions).
     dist::TensorParallelPlan plan = {};
     bool sequence_parallel = false;

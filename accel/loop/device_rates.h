@@ -22,9 +22,8 @@ class DeviceRates {
   public:
     static constexpr std::int64_t kSteps = 1024;  // number of steps in a table
 
-    // take_step(scheduler) advances the schedule by one update. If `can_skip`, fp16 can skip
-    // updates, and the host's schedule is updated only when it is read. Otherwise it is updated
-    // after each replay.
+    // take_step(scheduler) advances the schedule by one update. can_skip: whether fp16 can skip
+    // updates.
     DeviceRates(optim::Optimizer& optimizer, optim::Scheduler& scheduler, Device device,
                 bool can_skip, std::function<void(optim::Scheduler&)> take_step);
 

@@ -195,7 +195,7 @@ struct MegatronLMPlugin {
     std::optional<bool> overlap_cpu_optimizer_d2h_h2d = {}, use_precision_aware_optimizer = {};
     std::optional<bool> no_load_optim = {}, no_save_optim = {};
 
-    // --- extensions of Accelerate
+    // --- options that Accelerate does not have
 
     // The schedule of the pipeline: "gpipe", "1f1b" (default), "interleaved" or "zero_bubble"
     // (dist/pipeline/schedule.h). "interleaved" is the default with

@@ -35,7 +35,8 @@ struct ExecutableBatchSizeOptions {
     // Returns the next size to try. It must be at least 0 and less than the current size, otherwise
     // ValueError is thrown. By default the size is multiplied by 0.9.
     std::function<int()> reduce_batch_size_fn = {};
-    // The processes that search together; by default all processes of the program's PartialState.
+    // The processes that use the same batch size; by default all processes of the program's
+    // PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
@@ -47,10 +48,10 @@ class BatchSizeSearch {
     int batch_size() const { return batch_size_; }
     // Throws OutOfMemory "No executable batch size found, reached zero." if the batch size is 0.
     void begin_try() const;
-    // Called by all processes with the exception of a try, or nullptr if the try succeeded. Returns
-    // whether the try succeeded on all processes. If the try failed on a process, sets the batch
-    // size to the smallest size that any process proposes. If should_reduce_batch_size() is false
-    // for an error, the error is thrown on all processes.
+    // All processes must call this function after a try. `error` is the exception that the try
+    // threw, or nullptr. Returns true if the try succeeded on all processes. Otherwise returns
+    // false and sets the batch size to the smallest of the next sizes of the processes whose try
+    // failed. If should_reduce_batch_size() is false for an error, all processes throw the error.
     bool end_try(const std::exception_ptr& error);
 
   private:

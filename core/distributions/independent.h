@@ -53,8 +53,9 @@ class Independent : public Distribution {
     Tensor draw(const Shape& sample_shape) const override { return base.sample(sample_shape); }
 };
 
-// Returns the Kullback-Leibler divergence of p from q. Throws ValueError if p and q differ in the
-// number of reinterpreted dimensions.
+// Returns the Kullback-Leibler divergence of p from q (see kl.h) for each distribution of the
+// broadcast batch: the sum of the divergences of the independent elements. Throws ValueError if p
+// and q differ in the number of reinterpreted dimensions.
 template <class P, class Q>
 Tensor kl_divergence(const Independent<P>& p, const Independent<Q>& q) {
     if (p.ndims != q.ndims)

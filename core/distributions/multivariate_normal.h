@@ -31,7 +31,8 @@ class MultivariateNormal : public Distribution {
     Tensor loc, scale_tril;
 };
 
-// Returns the Kullback-Leibler divergence of p from q.
+// Returns the Kullback-Leibler divergence of p from q (see kl.h) for each distribution of the
+// broadcast batch. Throws ShapeError if the event shapes differ.
 Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q);
 
 }  // namespace axle::distributions

@@ -234,8 +234,8 @@ void JobLaunch::kill_leftovers() {
     }
 }
 
-// Sends a signal to a child. Also sends SIGCONT, because a stopped process does not handle other
-// signals.
+// Sends a signal to the process group of a child, and schedules SIGKILL after the grace time. Also
+// sends SIGCONT, because a stopped process does not handle SIGTERM.
 void JobLaunch::ask_to_end(Child& child, int signal) const {
     child.signal_group(signal);
     child.signal_group(SIGCONT);
@@ -278,8 +278,8 @@ void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failure = result.has_ended ? failure_of(failed) : reported_failure(failed);
 }
 
-// Returns the failure of a process that has ended. If another process has reported the last
-// collective of the ended process, the failure contains this collective.
+// Returns the failure of a process that has ended. If this or another process has reported the
+// last collective of the ended process, the failure contains the collective.
 JobFailure JobLaunch::failure_of(const Child& ended) const {
     const Process process{ended.rank(), ended.pid(), host_name()};
     JobFailure failure{.rank = process.rank,

@@ -99,7 +99,8 @@ TEST(TwoWriters, LoseNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(
 
 TEST(TwoWriters, LoseNoAcknowledgedCheckpointInALongRun) { expect_writers_to_lose_nothing(1000); }
 
-// Files of a user in the folder of the checkpoints.
+// Adds files of a user to the folder of the checkpoints and counts those that were deleted. Axle
+// must not delete any of them.
 class ForeignEntries {
   public:
     explicit ForeignEntries(std::string folder) : folder_(std::move(folder)) {}

@@ -1,4 +1,5 @@
-// Tests the command axle merge-weights.
+// Tests `axle merge-weights` with checkpoints of Axle and DeepSpeed, and the folders that it
+// rejects.
 #include <filesystem>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Tests axle plan.
+// Tests the costs that `axle plan` predicts for models and meshes, and the plans that it prints.
 #include <algorithm>
 #include <string>
 #include <vector>

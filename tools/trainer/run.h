@@ -176,7 +176,8 @@ class Run {
 };
 
 // Writes report.html to the run's folder on the main process and returns its path. Sets the
-// metrics, configuration, environment, results and operations of `report` from the run.
+// metrics, configuration, environment, results and operations of `report` from the run. If the file
+// cannot be written, logs a warning. Throws FileError if metrics.jsonl is invalid.
 std::string write_report(const Options& options, const Outcome& outcome, Report report);
 
 }  // namespace axle::trainer

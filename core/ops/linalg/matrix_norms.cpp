@@ -6,7 +6,9 @@
 namespace axle::linalg {
 namespace {
 
-// Returns the two dimensions of the matrices. Throws unless x is floating and has these dimensions.
+// Returns the two dimensions of the matrices. Throws DTypeError unless x is floating, ShapeError if
+// x has fewer than two dimensions, IndexError if x does not have one of `dims`, and ValueError
+// unless `dims` are two different dimensions.
 std::pair<int, int> norm_dims(const char* op, const Tensor& x, const Dims& dims) {
     check_device(op, {&x});
     check_floating(op, x);

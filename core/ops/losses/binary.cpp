@@ -7,7 +7,8 @@
 namespace axle {
 namespace {
 
-// Checks the operands of a binary cross entropy.
+// Throws DTypeError unless x and target are floating, and ShapeError unless target has x's shape
+// and the weights can be broadcast to it.
 void check_binary(const char* op, const Tensor& x, const Tensor& target,
                   const BinaryCrossEntropyOptions& options) {
     check_device(op, {&x, &target});

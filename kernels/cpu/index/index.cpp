@@ -1,6 +1,7 @@
-// Gather and scatter. Gather copies elements along rows of the output. Consecutive elements with
-// the same index are copied together, so selecting slices is as fast as memcpy. Scatter assigns
-// every line along the dimension to one task, which processes the elements of the line in order.
+// Gather and scatter. Gather copies elements along rows of the output. If the index has stride 0
+// along a row, one index applies to the whole row, which is then copied at once. So selecting
+// contiguous slices is as fast as memcpy. Scatter assigns every line along the dimension to one
+// task, which processes the elements of the line in order.
 #include "kernels/ops/index.h"
 
 #include <algorithm>
@@ -130,7 +131,7 @@ struct Line {
 };
 
 // Processes lines [begin, end) of a row. The inner loop is over the dimension with the smaller
-// stride in y. In both cases, each line is processed in order.
+// stride in y. With either loop order, the elements of a line are processed in order.
 template <class Op, class T, class Index>
 void scatter_lines(Op op, const Walk<3>& walk, const Line& line, std::int64_t row,
                    std::int64_t begin, std::int64_t end, const Index* index, const T* src, T* y) {

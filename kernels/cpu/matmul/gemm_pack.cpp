@@ -1,6 +1,6 @@
-// Packs operands of any strides and floating dtype into the panels that the register tiles read
-// with stride 1. Each element is read once, in memory order, and written once to scratch memory
-// that stays in L2. Lines along the depth are transposed in blocks of 4 x 4.
+// Packs operands with any strides and any floating dtype into the panels that the register tiles
+// read with stride 1. Each element is read once, in memory order, and written once to scratch
+// memory that stays in L2. Lines along the depth are transposed in blocks of 4 x 4.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Tests join_uneven_inputs with prepared loaders.
+// Tests how join_uneven_inputs changes even_batches of prepared loaders, and training in its scope.
 #include <chrono>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// Tests log sinks.
+// Tests that a log sink replaces stderr, and that it can be replaced while threads log.
 #include <atomic>
 #include <thread>
 

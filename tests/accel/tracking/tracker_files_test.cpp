@@ -1,4 +1,4 @@
-// Tests the files of trackers.
+// Tests AppendFile, and the CSV, JSONL and event files that trackers write.
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Tests collectives of ProcessGroup on one to four ranks.
+// Tests the results of collectives of ProcessGroup on one to four ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

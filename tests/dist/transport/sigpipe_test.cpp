@@ -66,7 +66,8 @@ struct Pair {
     Socket one, two;
 };
 
-// Returns a connection over TCP whose peer has closed its end with unread bytes.
+// Returns a TCP connection whose peer has closed its end without reading the bytes that it
+// received.
 Socket tcp_socket_without_peer() {
     const Socket listener = dist::listen_at(dist::resolve("127.0.0.1", 0).front());
     Socket socket = dist::connect_to(dist::own_address(listener), Clock::now() + 20s);

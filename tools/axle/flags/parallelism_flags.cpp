@@ -65,7 +65,7 @@ const std::vector<ParallelismField>& parallelism_fields() {
         {"sp_seq_length", "", "Length of all sequences of Ulysses"},
         {"sp_seq_length_is_variable", "true", "Whether the length of batches of Ulysses varies"},
         {"sp_attn_implementation", "", "No effect: Axle has one implementation of attention"},
-        // Extensions of Accelerate.
+        // Options that Accelerate does not have.
         {"pp_size", "", "Stages of a pipeline"},
         {"ep_size", "", "Replicas that divide the experts of a mixture"},
     };
