@@ -58,7 +58,7 @@ int main() {
 
     // [save]
     accelerator.save_model(model, "run/model");  // the main process writes
-    accelerator.wait_for_everyone();             // waits until the files are complete
+    accelerator.wait_for_everyone();             // then all processes can read the files
     // [/save]
 
     // [load]
