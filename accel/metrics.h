@@ -9,7 +9,7 @@
 //     }
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
-// Prepared loaders may repeat samples to fill the last batch. A metric ignores the repeated
+// Prepared loaders may repeat samples to fill the last step. A metric ignores the repeated
 // samples, so its value does not depend on the number of processes. Counts are exact. Sums are
 // computed in f64; for different numbers of processes they differ only by rounding.
 //

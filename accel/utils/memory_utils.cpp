@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kOp = "find_executable_batch_size";
 
 // Returns the result of a try, to be sent to the other processes: null for success, or the next
-// size that this process proposes. Throws the error if a smaller batch would not help.
+// size of this process. Throws the error if a smaller batch would not help.
 Tree outcome_of(const std::exception_ptr& error, const std::function<int()>& reduced) {
     if (error == nullptr) return {};
     try {

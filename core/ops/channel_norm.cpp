@@ -25,8 +25,9 @@ void check_spatial(const char* op, const Tensor& x) {
         throw ShapeError(str(op, ": x must have at least three dimensions: ", x.shape()));
 }
 
-// Checks v, which is a weight or another per-channel vector. Throws unless v is undefined, or is
-// [C] on x's device with a floating dtype. The dtype must be f64 if and only if x's dtype is f64.
+// Checks v, which is a weight or another per-channel vector and can be undefined. Throws ShapeError
+// unless v is [C], and DTypeError unless v is floating and both v and x, or neither, are f64. Also
+// throws the errors of check_device().
 void check_channels(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});

@@ -10,8 +10,9 @@
 namespace axle {
 namespace {
 
-// Checks v, which is a weight or a bias. Throws unless v is undefined, or is [width] on x's device
-// with a floating dtype. The dtype must be f64 if and only if x's dtype is f64.
+// Checks v, which is a weight or a bias and can be undefined. Throws ShapeError unless v is
+// [width], and DTypeError unless v is floating and both v and x, or neither, are f64. Also throws
+// the errors of check_device().
 void check_vector(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});

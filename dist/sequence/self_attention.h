@@ -8,10 +8,9 @@
 
 namespace axle::dist {
 
-// Checks the operands of attention to divided sequences: q [B, H, T, D], k and v [B, G, T, D].
-// Throws ShapeError unless all have 4 dimensions and k and v have the same shape. Throws UsageError
-// if q and k have different lengths, because the attention must be self-attention. Also throws the
-// errors of check_device().
+// Throws ShapeError unless q [B, H, T, D], k and v [B, G, T, D] have 4 dimensions and k and v have
+// the same shape. Throws UsageError if q and k have different lengths, because attention to divided
+// sequences must be self-attention. Also throws the errors of check_device().
 void check_self_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 
 // Returns the grid of the attention weights of whole sequences of `length` tokens. q has the heads

@@ -27,7 +27,7 @@ std::vector<Tensor> aligned(const char* op, const std::vector<Tensor>& tensors,
 
 Tensor as_column(const Tensor& x) { return x.dim() < 2 ? reshape(x, {x.numel(), 1}) : x; }
 
-// Throws unless x has at least `dims` dimensions.
+// Throws ShapeError unless x has at least `dims` dimensions, and the errors of check_device().
 void check_dims(const char* op, const Tensor& x, int dims) {
     check_device(op, {&x});
     if (x.dim() < dims)
