@@ -161,7 +161,7 @@ dist::BackwardPrefetch prefetch_named(const std::string& name) {
     return dist::BackwardPrefetch::none;
 }
 
-void convert(Tensor tensor, DType dtype) {
+void convert(const Tensor& tensor, DType dtype) {
     const NoGrad no_grad;
     tensor.set_data(axle::to(tensor.detach(), dtype));
 }
