@@ -67,6 +67,8 @@ void add_sequence_cases(Cases& cases) {
              [](In) { return linspace(3, -0.7, 67); });
     constant(cases, "linspace/ints", "torch.linspace(0, 10, 4, dtype=torch.int64)",
              [](In) { return linspace(0, 10, 4, {i64}); });
+    constant(cases, "linspace/truncated", "torch.linspace(4.3, -0.9, 50, dtype=torch.int64)",
+             [](In) { return linspace(4.3, -0.9, 50, {i64}); });
     constant(cases, "linspace/one", "torch.linspace(3, 5, 1)",
              [](In) { return linspace(3, 5, 1); });
     constant(cases, "linspace/none", "torch.linspace(3, 5, 0)",
@@ -75,6 +77,8 @@ void add_sequence_cases(Cases& cases) {
              [](In) { return logspace(-1, 2, 7, 10, {f64}); });
     constant(cases, "logspace/base", "torch.logspace(0, 5, 6, base=2)",
              [](In) { return logspace(0, 5, 6, 2); });
+    constant(cases, "logspace/truncated", "torch.logspace(0.5, 4.9, 5, dtype=torch.int64)",
+             [](In) { return logspace(0.5, 4.9, 5, 10, {i64}); });
     constant(cases, "eye", "torch.eye(3)", [](In) { return eye(3); });
     constant(cases, "eye/wide", "torch.eye(2, 5, dtype=torch.int64)",
              [](In) { return eye(2, 5, {i64}); });

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -26,6 +27,13 @@ void fill_from_both_ends(Tensor& y, double start, double end, double step, std::
     });
 }
 
+// Truncates the bounds if the result has integers.
+void truncate_bounds(double& start, double& end, DType dtype) {
+    if (is_floating(dtype)) return;
+    start = std::trunc(start);
+    end = std::trunc(end);
+}
+
 Tensor evenly_spaced(const char* op, double start, double end, std::int64_t steps,
                      TensorOptions options) {
     if (steps < 0) throw ShapeError(str(op, ": the number of steps must not be negative: ", steps));
@@ -44,6 +52,7 @@ Tensor evenly_spaced(const char* op, double start, double end, std::int64_t step
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options) {
     const profiler::OpScope scope("linspace");
     const bool requires_grad = std::exchange(options.requires_grad, false);
+    truncate_bounds(start, end, options.dtype);
     Tensor y = evenly_spaced("linspace", start, end, steps, options);
     if (requires_grad) y.set_requires_grad();
     return y;
@@ -54,6 +63,7 @@ Tensor logspace(double start, double end, std::int64_t steps, double base, Tenso
     TensorOptions wide = options;
     wide.dtype = f64;
     wide.requires_grad = wide.pinned = false;
+    truncate_bounds(start, end, options.dtype);
     const Tensor exponents = evenly_spaced("logspace", start, end, steps, wide);
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty(steps, options);
