@@ -54,7 +54,9 @@ Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
         values = movedim(sum(abs(to(x, f64)), summed, true), {summed, other}, {-2, -1});
         values = squeeze(values, -2);
     }
-    const Tensor y = ord > 0 ? amax(values, -1) : amin(values, -1);
+    // The largest of no numbers is 0.
+    const bool is_empty = values.size(-1) == 0 && ord > 0;
+    const Tensor y = is_empty ? sum(values, -1) : ord > 0 ? amax(values, -1) : amin(values, -1);
     return to(with_kept(y, a, b, keepdim), result_dtype(x));
 }
 

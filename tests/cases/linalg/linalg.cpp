@@ -291,6 +291,11 @@ void linalg_norms(Cases& cases) {
                                                      {"-inf", -kInfiniteOrder}};
     for (const auto& [text, p] : orders) {
         const double ord = p;
+        if (ord > 0)
+            matrix_case(cases, str("matrix_norm/empty_", label(text)),
+                        str("torch.linalg.matrix_norm(x[0], ", text, ")"),
+                        {{small({0, 0})}, {small({2, 0, 3})}, {small({3, 0})}},
+                        [ord](In x) { return linalg::matrix_norm(x[0], ord); });
         matrix_case(cases, str("matrix_norm/", label(text)),
                     str("torch.linalg.matrix_norm(x[0], ", text, ")"), rows,
                     [ord](In x) { return linalg::matrix_norm(x[0], ord); });
