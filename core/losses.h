@@ -145,7 +145,7 @@ struct SigmoidFocalLossOptions {
 Tensor sigmoid_focal_loss(const Tensor& x, const Tensor& target,
                           const SigmoidFocalLossOptions& options = {});
 struct MultiLabelSoftMarginLossOptions {
-    Tensor weight = {};  // the factor of each class, [C]
+    Tensor weight = {};  // factors, which broadcast to x; [C] has a factor for each class
     Reduction reduction = Reduction::mean;
 };
 // Returns binary_cross_entropy_with_logits of x [..., C] and targets of the same shape, averaged

@@ -7,6 +7,15 @@
 namespace axle {
 namespace {
 
+// Throws ShapeError unless the factors are undefined or can be broadcast to x.
+void check_weight(const char* op, const Tensor& x, const Tensor& weight, const char* name) {
+    if (!weight.defined()) return;
+    check_device(op, {&x, &weight});
+    if (broadcast_shapes(op, x.shape(), weight.shape()) != x.shape())
+        throw ShapeError(
+            str(op, ": ", name, weight.shape(), " cannot be broadcast to x ", x.shape()));
+}
+
 // Throws DTypeError unless x and target are floating, and ShapeError unless target has x's shape
 // and the weights can be broadcast to it.
 void check_binary(const char* op, const Tensor& x, const Tensor& target,
@@ -16,13 +25,8 @@ void check_binary(const char* op, const Tensor& x, const Tensor& target,
     check_floating(op, target, "target");
     if (x.shape() != target.shape())
         throw ShapeError(str(op, ": shapes differ: x ", x.shape(), ", target ", target.shape()));
-    for (const Tensor* factor : {&options.weight, &options.pos_weight}) {
-        if (!factor->defined()) continue;
-        check_device(op, {&x, factor});
-        if (broadcast_shapes(op, x.shape(), factor->shape()) != x.shape())
-            throw ShapeError(str(op, ": ", factor == &options.weight ? "weight " : "pos_weight ",
-                                 factor->shape(), " cannot be broadcast to x ", x.shape()));
-    }
+    check_weight(op, x, options.weight, "weight ");
+    check_weight(op, x, options.pos_weight, "pos_weight ");
 }
 
 // Returns losses times the weight, reduced and converted to the result's dtype.
@@ -139,8 +143,8 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target,
     check_floating(kOp, input);
     check_compute(kOp, target, "target");
     check_same_shape(kOp, input, target);
+    check_weight(kOp, input, options.weight, "weight ");
     if (input.dim() == 0) throw ShapeError(str(kOp, ": needs x [..., classes]: x ", input.shape()));
-    check_class_weight(kOp, input, options.weight, input.size(-1));
     const DType common = promote(input, target), wide = wide_dtype(common);
     const Tensor losses =
         binary_cross_entropy_with_logits(to(input, wide), to(target, wide),

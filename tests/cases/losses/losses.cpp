@@ -253,6 +253,13 @@ void add_binary(Cases& cases) {
             return multilabel_soft_margin_loss(x[0], x[1], {.weight = x[2], .reduction = r});
         },
         weighted);
+    reduced_loss(cases, "multilabel_soft_margin_loss/weight_of_element",
+                 "F.multilabel_soft_margin_loss(x[0], x[1], weight=x[2]",
+                 [](In x, Reduction r) {
+                     return multilabel_soft_margin_loss(x[0], x[1],
+                                                        {.weight = x[2], .reduction = r});
+                 },
+                 {{floats({3, 4}), ints({3, 4}, 0, 2), frozen(floats({3, 4}, 0.5, 2))}});
 }
 
 void add_bad_calls(Cases& cases) {
