@@ -58,6 +58,10 @@ void add_grid_cases(Cases& cases) {
     add("/volume_reflection", "padding_mode='reflection', align_corners=False", volumes(),
         {.padding_mode = reflection});
     add("/volume_nearest", "mode='nearest', align_corners=False", volumes(), {.mode = nearest});
+    add("/volume_bicubic", "mode='bicubic', align_corners=False", volumes(), {.mode = bicubic});
+    add("/volume_bicubic_reflection",
+        "mode='bicubic', padding_mode='reflection', align_corners=True", volumes(),
+        {.mode = bicubic, .padding_mode = reflection, .align_corners = true});
 
     const auto refused = [&](const Shape& x, const Shape& grid) {
         refuses<ShapeError>(cases, "grid_sample", {"[N, C, H, W]", str(x), str(grid)},
@@ -68,10 +72,6 @@ void add_grid_cases(Cases& cases) {
     refused({1, 2, 4, 5}, {1, 3, 2});
     refused({1, 2, 0, 5}, {1, 3, 3, 2});
     refused({2, 4, 5}, {2, 3, 1});
-    refuses<ValueError>(cases, "grid_sample", {"bicubic", "[1, 1, 2, 2, 2]"}, [] {
-        grid_sample(floats_of({1, 1, 2, 2, 2}), floats_of({1, 1, 1, 1, 3}),
-                    {.mode = GridMode::bicubic});
-    });
     refuses<UsageError>(cases, "grid_sample", {}, [] {
         grid_sample(Tensor(), floats_of({1, 1, 1, 2}));
     });

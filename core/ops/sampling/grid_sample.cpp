@@ -152,7 +152,7 @@ Tensor sum_of_taps(const Tensor& x, const std::vector<std::vector<AxisTap>>& tap
     return total;
 }
 
-void check_sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+void check_sampled(const Tensor& x, const Tensor& grid) {
     const int spatial = x.dim() - 2;
     bool fits = (spatial == 2 || spatial == 3) && grid.dim() == x.dim() &&
                 grid.size(0) == x.size(0) && grid.size(-1) == spatial;
@@ -162,8 +162,6 @@ void check_sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions&
             str("grid_sample: x and grid must be [N, C, H, W] and [N, Ho, Wo, 2], or [N, "
                 "C, D, H, W] and [N, Do, Ho, Wo, 3], and only N and C of x can be 0: x ",
                 x.shape(), ", grid ", grid.shape()));
-    if (options.mode == GridMode::bicubic && spatial == 3)
-        throw ValueError(str("grid_sample: mode bicubic needs x with 4 dimensions: x ", x.shape()));
 }
 
 // Returns n numbers from -1 to 1: the centers of n elements.
@@ -181,7 +179,7 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
     check_floating("grid_sample", x);
     check_floating("grid_sample", grid, "grid");
     if (!autocast_dtype()) check_same_dtype("grid_sample", x, grid, "x", "grid");
-    check_sampled(x, grid, options);
+    check_sampled(x, grid);
     const DType result = promote(x.dtype(), grid.dtype());
     const DType wide = result == f64 ? f64 : f32;
     const AutocastGuard off(std::nullopt);
