@@ -117,6 +117,8 @@ void quotients(Cases& cases) {
            {{floats({3, 67}), floats({3, 67})},
             {floats({4, 1}), floats({5})},
             {floats({0, 3}), floats({3})}});
+    binary(cases, "atan2/origin", atan2, {{ties({67}), ties({67})}});
+    cases.back().smooth = false;
     binary(cases, "atan2/specials", atan2, {{specials({11}), specials({1})}});
     cases.back().gradient = false;
     refuses<UsageError>(cases, "floor_divide", {}, [] { floor_divide(floats_of({2}), Tensor()); });

@@ -17,10 +17,10 @@ void check_divisor(const char* op, const Tensor& a, const Tensor& b, DType commo
                              b.shape(), " contains 0"));
 }
 
-// Returns f(a, b), the remainder of a / b, and records its gradient rule da - q db. q = quotient(a
-// / b) is the integer quotient.
+// Returns f(a, b), the remainder of a / b, and records its gradient rule da - q db. q = quotient(a,
+// b) is the integer quotient.
 template <class F>
-Tensor rest(const char* op, F f, Tensor (*quotient)(const Tensor&), const Tensor& a,
+Tensor rest(const char* op, F f, Tensor (*quotient)(const Tensor&, const Tensor&), const Tensor& a,
             const Tensor& b) {
     const profiler::OpScope scope(op);
     check_device(op, {&a, &b});
@@ -28,7 +28,7 @@ Tensor rest(const char* op, F f, Tensor (*quotient)(const Tensor&), const Tensor
     check_divisor(op, a, b, common);
     return record(op, binary_forward(op, f, a, b, common, common), {a, b},
                   [quotient, a = saved(a), b = saved(b)](const Grads& dy, Needs needs) -> Grads {
-                      return {dy[0], needs[1] ? neg(mul(dy[0], quotient(div(a, b)))) : Tensor()};
+                      return {dy[0], needs[1] ? neg(mul(dy[0], quotient(a, b))) : Tensor()};
                   });
 }
 
@@ -78,9 +78,12 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
     check_divisor("floor_divide", a, b, common);
     return binary_forward("floor_divide", formula::FloorDivide{}, a, b, common, common);
 }
-Tensor fmod(const Tensor& a, const Tensor& b) { return rest("fmod", formula::Fmod{}, trunc, a, b); }
+Tensor fmod(const Tensor& a, const Tensor& b) {
+    const auto quotient = [](const Tensor& x, const Tensor& y) { return trunc(div(x, y)); };
+    return rest("fmod", formula::Fmod{}, quotient, a, b);
+}
 Tensor remainder(const Tensor& a, const Tensor& b) {
-    return rest("remainder", formula::Remainder{}, floor, a, b);
+    return rest("remainder", formula::Remainder{}, floor_divide, a, b);
 }
 
 Tensor floor_divide(const Tensor& a, Scalar b) {
@@ -102,7 +105,9 @@ Tensor atan2(const Tensor& y, const Tensor& x) {
     const DType common = is_floating(promote(y, x)) ? promote(y, x) : f32;
     return record("atan2", binary_forward("atan2", formula::Atan2{}, y, x, common, common), {y, x},
                   [y = saved(y), x = saved(x)](const Grads& d, Needs needs) -> Grads {
-                      const Tensor scaled = div(d[0], add(square(y), square(x)));
+                      // The gradient at the origin is 0, as in PyTorch.
+                      const Tensor squares = add(square(y), square(x));
+                      const Tensor scaled = div(d[0], masked_fill(squares, eq(squares, 0), 1));
                       return {needs[0] ? mul(scaled, x) : Tensor(),
                               needs[1] ? neg(mul(scaled, y)) : Tensor()};
                   });
