@@ -130,7 +130,8 @@ Tensor pow(const Tensor& input, const Tensor& exponents) {
                 const Tensor result = y;
                 const Tensor zero = zeros({}, {.dtype = result.dtype(), .device = result.device()});
                 const Tensor term = mul(result, log(to(base, result.dtype())));
-                d[1] = mul(dy[0], where(eq(base, 0), zero, term));
+                const Tensor is_zero = logical_and(eq(base, 0), ge(exponent, 0));
+                d[1] = mul(dy[0], where(is_zero, zero, term));
             }
             return d;
         });
@@ -143,32 +144,32 @@ Tensor pow(Scalar base, const Tensor& b) {
 
 namespace {
 
-// Returns the maximum or minimum of a and b. The operand that is selected gets the gradient; if
-// both are equal, each gets half of it.
+// Returns the maximum or minimum of a and b, where is_worse compares two tensors. The operand that
+// is selected gets the gradient. If both are equal, each gets half of it; if one is NaN, both get
+// all of it, as in PyTorch.
 template <class F>
-Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
+Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b,
+                Tensor (*is_worse)(const Tensor&, const Tensor&)) {
     const profiler::OpScope scope(op);
-    const Tensor y = arithmetic(op, f, a, b);
-    return record(
-        op, y, {a, b},
-        [a = saved(a), b = saved(b), y = saved(y)](const Grads& dy, Needs needs) -> Grads {
-            const Tensor left = a, right = b, best = y;
-            const DType dtype = dy[0].dtype();
-            const Tensor share = sub(1, mul(to(eq(left, right), dtype), 0.5));
-            Grads d(2);
-            if (needs[0]) d[0] = mul(dy[0], mul(to(eq(left, best), dtype), share));
-            if (needs[1]) d[1] = mul(dy[0], mul(to(eq(right, best), dtype), share));
-            return d;
-        });
+    return record(op, arithmetic(op, f, a, b), {a, b},
+                  [a = saved(a), b = saved(b), is_worse](const Grads& dy, Needs needs) -> Grads {
+                      const Tensor left = a, right = b;
+                      const Tensor share = sub(1, mul(to(eq(left, right), dy[0].dtype()), 0.5));
+                      const Tensor shared = mul(dy[0], share);
+                      Grads d(2);
+                      if (needs[0]) d[0] = masked_fill(shared, is_worse(left, right), 0);
+                      if (needs[1]) d[1] = masked_fill(shared, is_worse(right, left), 0);
+                      return d;
+                  });
 }
 
 }  // namespace
 
 Tensor maximum(const Tensor& a, const Tensor& b) {
-    return extremum("maximum", kernels::formula::Maximum{}, a, b);
+    return extremum("maximum", kernels::formula::Maximum{}, a, b, lt);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-    return extremum("minimum", kernels::formula::Minimum{}, a, b);
+    return extremum("minimum", kernels::formula::Minimum{}, a, b, gt);
 }
 
 }  // namespace axle

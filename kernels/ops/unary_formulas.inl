@@ -148,7 +148,7 @@ struct Sigmoid {
     }
 };
 
-// The ReLU function, max(x, 0). NaN inputs give NaN, as in PyTorch.
+// The ReLU function, max(x, 0). As in PyTorch, NaN inputs give NaN, with the slope 1.
 struct Relu {
     static constexpr bool kSavesOutput = true, kIntegers = true;
     template <class T>
@@ -157,7 +157,7 @@ struct Relu {
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T y) const {
-        return select(y > T(0), T(1), T(0));
+        return select(y <= T(0), T(0), T(1));
     }
     template <class T>
     AXLE_HOST_DEVICE T curve(T) const {

@@ -127,7 +127,19 @@ void add_arithmetic_cases(Cases& cases) {
                      .call = [](In x) { return mul(x[0], x[0]); },
                      .rows = {{floats({3, 5})}, {floats({67})}},
                      .twice = true});
-    for (const bool largest : {true, false})
+    cases.push_back({.name = "pow/zero_base",
+                     .torch = "torch.pow(torch.relu(x[0]), x[1])",
+                     .call = [](In x) { return pow(relu(x[0]), x[1]); },
+                     .rows = {{frozen(ties({67})), ties({67})}},
+                     .smooth = false});
+    for (const bool largest : {true, false}) {
+        cases.push_back(
+            {.name = largest ? "maximum/nan_slope" : "minimum/nan_slope",
+             .torch = largest ? "torch.maximum(x[0], x[1])" : "torch.minimum(x[0], x[1])",
+             .call =
+                 [largest](In x) { return largest ? maximum(x[0], x[1]) : minimum(x[0], x[1]); },
+             .rows = {{specials({11}), specials({11, 1})}},
+             .smooth = false});
         cases.push_back(
             {.name = largest ? "maximum/ties" : "minimum/ties",
              .torch = largest ? "torch.maximum(x[0], x[1])" : "torch.minimum(x[0], x[1])",
@@ -135,6 +147,7 @@ void add_arithmetic_cases(Cases& cases) {
                  [largest](In x) { return largest ? maximum(x[0], x[1]) : minimum(x[0], x[1]); },
              .rows = {{ties({4, 5}), ties({4, 5})}, {ties({3, 67}), ties({67})}},
              .smooth = false});
+    }
     set_autocast(cases, Autocast::f32, {"pow"});
     set_autocast(cases, Autocast::widest, {"add", "sub", "mul", "div", "maximum", "minimum"});
     add_bad_arithmetic_calls(cases);

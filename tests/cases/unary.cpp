@@ -29,6 +29,11 @@ void add_unary_cases(Cases& cases) {
     saturates(cases, "sigmoid", "torch.sigmoid(x[0])", sigmoid);
     unary(cases, "relu", "torch.relu(x[0])", -2, 2, relu);
     kinked(cases, "relu", "torch.relu(x[0])", relu);
+    cases.push_back({.name = "relu/nan_slope",
+                     .torch = "torch.relu(x[0])",
+                     .call = [](In x) { return relu(x[0]); },
+                     .rows = {{specials({11})}},
+                     .smooth = false});
     unary(cases, "gelu", "F.gelu(x[0])", -4, 4, [](const Tensor& x) { return gelu(x); });
     saturates(cases, "gelu", "F.gelu(x[0])", [](const Tensor& x) { return gelu(x); });
     unary(cases, "gelu/tanh", "F.gelu(x[0], approximate='tanh')", -4, 4,
