@@ -341,3 +341,14 @@ EXAMPLES += [
     ("index_reduce", [R(3, 4), torch.tensor([0, 2, 0]), R(3, 4)],
      {"dim": 0, "reduce": "prod", "include_self": False}),
 ]
+
+# Examples that are recorded last. They do not change the random numbers of the other examples.
+before = torch.get_rng_state()
+LAST = [(op, [P(3, 5)], {"self": 0.5}) for op in "add sub mul div".split()] + [
+    ("div", [P(3, 5)], {"self": 5, "rounding_mode": "floor"}),
+    # The rounded quotients are 250 and -250.
+    ("remainder", [torch.tensor([0.25, -0.25], dtype=torch.float64),
+                   torch.tensor([0.001, 0.001], dtype=torch.float64)], {}),
+    ("linspace", [], {"start": 4.3, "end": 1.2, "steps": 9, "dtype": "uint8"}),
+]
+torch.set_rng_state(before)

@@ -24,7 +24,7 @@ from json_examples import R
 
 FOLDER = pathlib.Path(__file__).parent
 EXAMPLES = (json_examples.EXAMPLES + json_network_examples.EXAMPLES +
-            json_linalg_examples.EXAMPLES + json_spatial_examples.EXAMPLES)
+            json_linalg_examples.EXAMPLES + json_spatial_examples.EXAMPLES + json_examples.LAST)
 
 
 # The indices of inputs that have no gradient in PyTorch or in Axle.

@@ -133,18 +133,25 @@ void name_arithmetic(NamedOps& ops) {
         {"le", le, le},    {"gt", gt, gt}, {"ge", ge, ge}};
     for (const auto& [name, f, with_number] : functions)
         ops[name] = [f = f, with_number = with_number](Call& c) {
+            if (const char* first = first_number(c)) return f(c.operand(1, first), c.x(0));
             return c.has("other") ? with_number(c.x(0), c.scalar("other")) : f(c.x(0), c.x(1));
         };
     ops["div"] = [](Call& c) {
         const std::string mode = c.text("rounding_mode", "");
+        if (const char* first = first_number(c)) {
+            const Tensor number = c.operand(1, first);
+            return mode.empty() ? div(number, c.x(0)) : rounded_quotient(number, c.x(0), mode);
+        }
         if (!mode.empty()) return rounded_quotient(c.x(0), c.operand(1, "other"), mode);
         return c.has("other") ? div(c.x(0), c.scalar("other")) : div(c.x(0), c.x(1));
     };
     // These ops multiply the second operand by alpha.
     ops["add"] = [](Call& c) {
+        if (const char* first = first_number(c)) return add(c.operand(1, first), c.x(0));
         return c.has("other") ? add(c.x(0), scaled_number(c)) : add(c.x(0), scaled_operand(c));
     };
     ops["sub"] = [](Call& c) {
+        if (const char* first = first_number(c)) return sub(c.operand(1, first), c.x(0));
         return c.has("other") ? sub(c.x(0), scaled_number(c)) : sub(c.x(0), scaled_operand(c));
     };
     ops["rsub"] = [](Call& c) {
