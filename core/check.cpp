@@ -65,7 +65,7 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b, const ch
                              " is ", b.dtype()));
 }
 
-void check_in_place(const char* op, const Tensor& x) {
+void check_in_place(const char* op, const Tensor& x, bool allows_overlap) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (grad_enabled() && x.requires_grad())
         throw UsageError(
@@ -73,6 +73,10 @@ void check_in_place(const char* op, const Tensor& x) {
                 "; use the op that returns a new tensor, or a NoGrad scope"));
     if (ShardProvider* const provider = x.impl()->storage->provider())
         provider->check_host_access(op);
+    for (int d = 0; d < x.dim() && !allows_overlap; ++d)
+        if (x.strides()[d] == 0 && x.shape()[d] > 1)
+            throw UsageError(str(op, ": elements of the tensor share memory along dimension ", d,
+                                 " of ", x.shape(), " (expand); change x.clone() instead"));
 }
 
 namespace {

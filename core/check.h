@@ -21,9 +21,10 @@ void check_compute(const char* op, const Tensor& x, const char* name = "x");
 // Throws DTypeError unless a and b have the same dtype. The message calls them a_name and b_name.
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b, const char* a_name = "a",
                       const char* b_name = "b");
-// Throws UsageError if x is undefined, if x requires a gradient and ops are recorded, or if x is
-// sharded over processes.
-void check_in_place(const char* op, const Tensor& x);
+// Throws UsageError if x is undefined, if x requires a gradient and ops are recorded, if x is
+// sharded over processes, or if several elements of x share memory (expand). Ops that write one
+// value to all elements set `allows_overlap`.
+void check_in_place(const char* op, const Tensor& x, bool allows_overlap = false);
 // Returns the operand of an in-place op on x. Returns a copy if the operand shares memory with x
 // but has another layout or dtype. Otherwise, the op would read elements that it has already
 // changed.

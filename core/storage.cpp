@@ -26,7 +26,9 @@ Storage::Storage(std::size_t bytes, Device device, bool pinned)
                               ? str("pinned memory: ", cuda::why_unavailable())
                               : str("pinned memory: the device must be the CPU: it is ", device));
     if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
-#if AXLE_CUDA
+#if !AXLE_CUDA
+    if (device.is_cuda()) throw DeviceError(str(device, ": ", cuda::why_unavailable()));
+#else
     if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));
     if (device.is_cuda())
         data_ = cuda::device_memory::allocate(device.index, at_least_one(bytes),

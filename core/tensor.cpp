@@ -60,6 +60,10 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype,
     return Tensor(std::move(impl));
 }
 
+const Impl& Tensor::throw_undefined(const char* name) {
+    throw UsageError(str(name, ": the tensor is undefined; check defined() first"));
+}
+
 std::int64_t Tensor::size(std::int64_t dim) const {
     if (this->dim() == 0) throw IndexError(str("size: a 0-d tensor has no dimension ", dim));
     return shape()[wrap_dim("size", dim, this->dim())];
@@ -74,8 +78,9 @@ std::int64_t Tensor::numel() const {
 bool Tensor::is_contiguous() const { return view().contiguous(); }
 
 void* Tensor::raw_data() const {
-    char* base = static_cast<char*>(impl_->storage->data());
-    return base == nullptr ? nullptr : base + impl_->offset * size_of(impl_->dtype);
+    const Impl& impl = of("raw_data");
+    char* base = static_cast<char*>(impl.storage->data());
+    return base == nullptr ? nullptr : base + impl.offset * size_of(impl.dtype);
 }
 
 void Tensor::check_access(DType t) const {
@@ -143,12 +148,13 @@ std::int64_t Tensor::item_int() const {
 }
 
 Tensor Tensor::detach() const {
+    const Impl& from = of("detach");
     auto impl = std::make_shared<Impl>();
-    impl->storage = impl_->storage;
-    impl->shape = impl_->shape;
-    impl->strides = impl_->strides;
-    impl->offset = impl_->offset;
-    impl->dtype = impl_->dtype;
+    impl->storage = from.storage;
+    impl->shape = from.shape;
+    impl->strides = from.strides;
+    impl->offset = from.offset;
+    impl->dtype = from.dtype;
     return Tensor(std::move(impl));
 }
 
@@ -193,7 +199,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
 Tensor& Tensor::fill_(Scalar value) {
     const profiler::OpScope scope("fill_");
     const bool recorded = autograd::records_change("fill_", *this, false);
-    if (!recorded) check_in_place("fill_", *this);
+    if (!recorded) check_in_place("fill_", *this, true);
     check_compute("fill_", *this, "the tensor");
     if (recorded) {
         autograd::replace(*this, [&](const Tensor& before) { return full_like(before, value); });

@@ -94,8 +94,8 @@ struct Impl {
 };
 
 // A handle to an array; copying a Tensor copies the handle. A default-constructed Tensor is
-// undefined: only defined() and assignment are allowed. Concurrent reads of one tensor are safe;
-// concurrent writes are not.
+// undefined: functions other than defined() and assignment throw UsageError. Concurrent reads of
+// one tensor are safe; concurrent writes are not.
 //
 // Assignment makes a variable refer to another array and copies no elements. So the left side must
 // be a variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y). Compound
@@ -130,18 +130,18 @@ class Tensor {
 
     // --- properties
     bool defined() const { return impl_ != nullptr; }
-    const Shape& shape() const { return impl_->shape; }
-    const Strides& strides() const { return impl_->strides; }
+    const Shape& shape() const { return of("shape").shape; }
+    const Strides& strides() const { return of("strides").strides; }
     // Returns the size of one dimension. A negative dim counts from the end. Throws IndexError if
     // dim is out of range.
     std::int64_t size(std::int64_t dim) const;
-    int dim() const { return impl_->shape.size(); }
+    int dim() const { return of("dim").shape.size(); }
     int ndim() const { return dim(); }
     std::int64_t numel() const;
-    DType dtype() const { return impl_->dtype; }
-    Device device() const { return impl_->storage->device(); }
+    DType dtype() const { return of("dtype").dtype; }
+    Device device() const { return of("device").storage->device(); }
     bool is_contiguous() const;
-    bool is_pinned() const { return impl_->storage->is_pinned(); }
+    bool is_pinned() const { return of("is_pinned").storage->is_pinned(); }
     // Returns whether both handles refer to the same Impl; values are not compared.
     bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
     const std::shared_ptr<Impl>& impl() const { return impl_; }
@@ -215,7 +215,7 @@ class Tensor {
     // gradient.
     Tensor detach() const;
     // Returns the version of the storage, which is incremented by every in-place change.
-    std::uint32_t version() const { return impl_->storage->version(); }
+    std::uint32_t version() const { return of("version").storage->version(); }
 
     // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
     // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
@@ -387,7 +387,8 @@ class Tensor {
   private:
     void check_access(DType t) const;
     void check_host_write() const;
-
+    const Impl& of(const char* name) const { return impl_ ? *impl_ : throw_undefined(name); }
+    [[noreturn]] static const Impl& throw_undefined(const char* name);
     std::shared_ptr<Impl> impl_;
 };
 

@@ -305,7 +305,8 @@ void rule_has_returned() {
 // --- Tensor: gradients
 
 bool Tensor::requires_grad() const {
-    return impl_->autograd != nullptr && impl_->autograd->requires_grad;
+    const Impl& impl = of("requires_grad");
+    return impl.autograd != nullptr && impl.autograd->requires_grad;
 }
 
 Tensor& Tensor::set_requires_grad(bool value) {
@@ -327,7 +328,8 @@ Tensor& Tensor::set_requires_grad(bool value) {
 }
 
 bool Tensor::is_leaf() const {
-    return impl_->autograd == nullptr || impl_->autograd->node == nullptr;
+    const Impl& impl = of("is_leaf");
+    return impl.autograd == nullptr || impl.autograd->node == nullptr;
 }
 
 namespace {
@@ -341,7 +343,7 @@ namespace {
 }  // namespace
 
 Tensor Tensor::grad() const {
-    if (impl_->autograd == nullptr) return {};
+    if (of("grad").autograd == nullptr) return {};
     if (autograd::is_sharded(*this)) refuse_whole_gradient("grad", *this);
     return impl_->autograd->grad;
 }
@@ -355,7 +357,7 @@ void Tensor::set_grad(const Tensor& grad) const {
 }
 
 void Tensor::zero_grad() const {
-    if (impl_->autograd == nullptr) return;
+    if (of("zero_grad").autograd == nullptr) return;
     impl_->autograd->grad = {};
     if (autograd::is_sharded(*this)) impl_->autograd->local_part.zero_grad();
 }

@@ -32,6 +32,40 @@ template <class T>
 concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
 static_assert(Addable<Tensor&> && Addable<Tensor> && !Addable<const Tensor&>);
 
+TEST(Tensor, ThrowsFromFunctionsOfAnUndefinedTensor) {
+    const Tensor x;
+    EXPECT_FALSE(x.defined());
+    const auto expect_named = [](const char* name, const std::function<void()>& call) {
+        tests::expect_error<UsageError>({std::string(name) + ": the tensor is undefined"}, call);
+    };
+    expect_named("shape", [&] { static_cast<void>(x.shape()); });
+    expect_named("strides", [&] { static_cast<void>(x.strides()); });
+    expect_named("dim", [&] { static_cast<void>(x.size(0)); });
+    expect_named("shape", [&] { static_cast<void>(x.numel()); });
+    expect_named("dtype", [&] { static_cast<void>(x.dtype()); });
+    expect_named("device", [&] { static_cast<void>(x.device()); });
+    expect_named("version", [&] { static_cast<void>(x.version()); });
+    expect_named("requires_grad", [&] { static_cast<void>(x.requires_grad()); });
+    expect_named("is_leaf", [&] { Tensor().requires_grad_(); });
+    expect_named("grad", [&] { static_cast<void>(x.grad()); });
+    expect_named("zero_grad", [&] { x.zero_grad(); });
+    expect_named("detach", [&] { static_cast<void>(x.detach()); });
+    expect_named("dtype", [&] { static_cast<void>(x.data<float>()); });
+    expect_named("raw_data", [&] { static_cast<void>(x.raw_data()); });
+    EXPECT_THROW(static_cast<void>(x.item()), UsageError);
+    EXPECT_THROW(x.to_vector(), UsageError);
+    EXPECT_THROW(static_cast<void>(x.is_contiguous()), UsageError);
+}
+
+#if !AXLE_CUDA
+TEST(Tensor, RefusesGpusInABuildWithoutCuda) {
+    const std::vector<std::string> words = {"cuda:0: this build of Axle has no CUDA support"};
+    tests::expect_error<DeviceError>(words, [] { ones({2}).cuda(); });
+    tests::expect_error<DeviceError>(words, [] { zeros({2}, {.device = Device::cuda(0)}); });
+    tests::expect_error<DeviceError>(words, [] { ones({2}).to(Device::cuda(0)); });
+}
+#endif
+
 TEST(Tensor, CanBeSwappedAndStoredInStandardContainers) {
     Tensor a = ones({1}), b = zeros({2});
     const Tensor first = a, second = b;
