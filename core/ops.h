@@ -147,7 +147,8 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim =
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 // Copy the tensors into one tensor, along the existing dimension dim (cat) or along a new dimension
-// dim (stack). Throw ValueError if the list is empty.
+// dim (stack). cat() leaves out tensors of shape [0] unless all tensors are 1-d. Throw ValueError
+// if the list is empty.
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 // Reverses the broadcasting of `shape` to x's shape: returns x summed over the repeated dimensions,

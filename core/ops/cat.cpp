@@ -82,44 +82,58 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("cat");
     if (tensors.empty()) throw ValueError("cat: needs at least 1 tensor: the list is empty");
-    const Tensor& first = tensors[0];
-    check_device("cat", {&first});
-    DType dtype = first.dtype();
+    check_device("cat", {&tensors[0]});
+    DType dtype = tensors[0].dtype();
+    bool are_vectors = true;
     for (const Tensor& t : tensors) {
-        check_device("cat", {&first, &t});
+        check_device("cat", {&tensors[0], &t});
         dtype = promote(dtype, t.dtype());
+        are_vectors &= t.dim() == 1;
     }
+    const auto is_left_out = [are_vectors](const Tensor& t) {
+        return !are_vectors && t.shape() == Shape{0};
+    };
+    const Tensor& first = *std::find_if_not(tensors.begin(), tensors.end(), is_left_out);
     if (first.dim() == 0) throw ShapeError("cat: 0-d tensors cannot be concatenated; use stack");
     const int d = wrap_dim("cat", dim, first.dim());
     Shape shape = first.shape();
     shape[d] = 0;
     Dims unsized = shape;
+    std::vector<std::int64_t> sizes;  // -1 for a tensor that is left out
     for (const Tensor& t : tensors) {
+        if (is_left_out(t)) {
+            sizes.push_back(-1);
+            continue;
+        }
         Shape other = t.shape();
         if (other.size() == shape.size()) other[d] = 0;
         if (other != unsized)
             throw ShapeError(str("cat: shapes differ outside dimension ", dim, ": ", first.shape(),
                                  " and ", t.shape()));
-        shape[d] += t.shape()[d];
+        sizes.push_back(t.shape()[d]);
+        shape[d] += sizes.back();
     }
     Tensor y = Tensor::empty(shape, {.dtype = dtype, .device = first.device()});
-    std::vector<std::int64_t> sizes;
     {
         const NoGrad no_grad;
         std::int64_t start = 0;
-        for (const Tensor& t : tensors) {
-            Tensor part = narrow(y, d, start, t.shape()[d]);
-            launch(y.device(), [&](auto& on) { kernels::copy(on, t.view(), part.view()); });
-            sizes.push_back(t.shape()[d]);
-            start += t.shape()[d];
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            if (sizes[i] < 0) continue;
+            Tensor part = narrow(y, d, start, sizes[i]);
+            launch(y.device(),
+                   [&](auto& on) { kernels::copy(on, tensors[i].view(), part.view()); });
+            start += sizes[i];
         }
     }
     return record("cat", y, tensors, [sizes, d](const Grads& dy, Needs needs) -> Grads {
         Grads dx(sizes.size());
         std::int64_t start = 0;
         for (std::size_t i = 0; i < sizes.size(); ++i) {
-            if (i >= 64 || needs[static_cast<int>(i)]) dx[i] = narrow(dy[0], d, start, sizes[i]);
-            start += sizes[i];
+            const bool is_needed = i >= 64 || needs[static_cast<int>(i)];
+            const Tensor part =
+                is_needed ? narrow(dy[0], d, start, std::max<std::int64_t>(sizes[i], 0)) : Tensor();
+            dx[i] = is_needed && sizes[i] < 0 ? reshape(part, {0}) : part;
+            start += std::max<std::int64_t>(sizes[i], 0);
         }
         return dx;
     });

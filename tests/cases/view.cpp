@@ -146,6 +146,9 @@ void add_join_cases(Cases& cases) {
     movement(cases, "cat/first", "torch.cat(x)",
              {{floats({2, 3}), floats({1, 3})}, {floats({3}), floats({0})}},
              [](In x) { return cat(x); });
+    movement(cases, "cat/left_out", "torch.cat(x, 1)",
+             {{floats({0}), floats({2, 3}), floats({0}), floats({2, 1})}},
+             [](In x) { return cat(x, 1); });
     movement(cases, "cat/promoted", "torch.cat(x, -2)", {{floats({2, 3}), ints({1, 3}, -9, 9)}},
              [](In x) { return cat(x, -2); });
     movement(cases, "stack", "torch.stack(x)",
