@@ -28,6 +28,23 @@ TEST(InPlaceArithmetic, ChangesTensorAndItsViews) {
     EXPECT_GT(row.version(), 0u);
 }
 
+TEST(InPlaceOps, RejectTensorsWhoseElementsShareMemory) {
+    Tensor row = zeros({1, 3});
+    Tensor x = row.expand({4, 3});
+    EXPECT_THROW(x.add_(1), UsageError);
+    EXPECT_THROW(x += ones({4, 3}), UsageError);
+    EXPECT_THROW(x.mul_(2), UsageError);
+    EXPECT_THROW(x.copy_(ones({4, 3})), UsageError);
+    EXPECT_THROW(x.uniform_(), UsageError);
+    EXPECT_THROW(x.index_put_({0}, ones({3})), UsageError);
+    EXPECT_EQ(row.to_vector(), (Values{0, 0, 0}));
+    x.fill_(2);  // one value for all elements, as in PyTorch
+    EXPECT_EQ(row.to_vector(), (Values{2, 2, 2}));
+    Tensor same = row.expand({1, 3});  // no dimension is repeated
+    same.add_(1);
+    EXPECT_EQ(row.to_vector(), (Values{3, 3, 3}));
+}
+
 TEST(InPlaceArithmetic, RejectsFloatingResultsOfIntegers) {
     Tensor x = arange(3);
     EXPECT_THROW(x.add_(0.5), DTypeError);
