@@ -1,5 +1,7 @@
 #include "kernels/ops/norm.h"
 
+#include <limits>
+
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/check.h"
@@ -94,9 +96,13 @@ Tensor layer_norm(const Tensor& x_given, const Tensor& weight_given, const Tenso
                   });
 }
 
-Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given, double eps) {
+Tensor rms_norm(const Tensor& x_given, const Tensor& weight_given,
+                std::optional<double> given_eps) {
     const profiler::OpScope scope("rms_norm");
     check_input("rms_norm", x_given);
+    const double eps =
+        given_eps.value_or(x_given.dtype() == f64 ? std::numeric_limits<double>::epsilon()
+                                                  : std::numeric_limits<float>::epsilon());
     const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given);
     check_vector("rms_norm", "weight", weight, x);
     Tensor y = empty_like(x), rstd = row_statistic(x);

@@ -50,7 +50,7 @@ Tensor LayerNorm::forward(const Tensor& x) {
         .reshape(x.shape());
 }
 
-RMSNorm::RMSNorm(std::int64_t width, double eps_) : eps(eps_) {
+RMSNorm::RMSNorm(std::int64_t width, std::optional<double> eps_) : eps(eps_) {
     check_size("RMSNorm", "width", width);
     weight = parameter_of_ones(width);
 }

@@ -51,14 +51,15 @@ class LayerNorm : public Model<LayerNorm> {
 class RMSNorm : public Model<RMSNorm> {
   public:
     // Throws ValueError unless width, the size of the last dimension, is positive.
-    explicit RMSNorm(std::int64_t width, double eps = 1e-6);
+    // Without eps, forward() uses the default of axle::rms_norm.
+    explicit RMSNorm(std::int64_t width, std::optional<double> eps = {});
     Tensor forward(const Tensor& x) {
         return rms_norm(x, policy ? policy->parameters(weight, {}).first : weight, eps);
     }
     void visit(Visitor& v) override { v("weight", weight); }
 
     Tensor weight;  // [width]
-    double eps;
+    std::optional<double> eps;
     std::shared_ptr<NormPolicy> policy;  // null by default
 };
 

@@ -229,7 +229,7 @@ def layers():
     keep("layers", {
         "x": x,
         "layer_norm": nn.LayerNorm(6)(x),
-        "rms_norm": nn.RMSNorm(6, eps=1e-6)(x),
+        "rms_norm": nn.RMSNorm(6)(x),
         "table": table.weight, "ids": ids, "rows": rows, "table_grad": table.weight.grad,
     })
 

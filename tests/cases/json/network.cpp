@@ -84,10 +84,10 @@ void name_normalizations(NamedOps& ops) {
     };
     ops["rms_norm"] = [](Call& c) {
         const MergedLast last(c);
-        // The default of PyTorch is the machine epsilon of the dtype.
-        const double eps = c.x(0).dtype() == f64 ? 0x1p-52 : 0x1p-23;
-        return reshape(rms_norm(last.x, last.merged(c.optional_x(1)), c.number("eps", eps)),
-                       c.x(0).shape());
+        const Tensor weight = last.merged(c.optional_x(1));
+        const Tensor y =
+            c.has("eps") ? rms_norm(last.x, weight, c.number("eps")) : rms_norm(last.x, weight);
+        return reshape(y, c.x(0).shape());
     };
     // Updates copies of the running statistics, because the call returns only the output.
     ops["batch_norm"] = [](Call& c) {
