@@ -226,8 +226,8 @@ void add_norm_cases(Cases& cases) {
         [](In x) { return layer_norm(x[0]); });
     // Inputs are near 102: after subtracting the mean, five of seven digits remain.
     cases.back().tolerance = {.f32 = 1e-4};
-    add("rms_norm", "F.rms_norm(x[0], x[0].shape[-1:], x[1])", affine(1), {wide, width},
-        [](In x) { return rms_norm(x[0], x[1]); });
+    add("rms_norm", "F.rms_norm(x[0], x[0].shape[-1:], x[1], 1e-6)", affine(1), {wide, width},
+        [](In x) { return rms_norm(x[0], x[1], 1e-6); });
     // If the width is 1, the gradient is the small difference of two almost equal terms. PyTorch
     // has an error of 1e-5 in f32.
     cases.back().tolerance = {.f32 = 2e-5};

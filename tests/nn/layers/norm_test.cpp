@@ -37,6 +37,9 @@ TEST(LayerNormAndRMSNorm, MatchPyTorchByDefault) {
     layer_norm.to(f64), rms_norm.to(f64);
     expect_close(layer_norm(x), golden("layers.layer_norm"), 1e-12);
     expect_close(rms_norm(x), golden("layers.rms_norm"), 1e-12);
+    // PyTorch's default epsilon is 2^-23, also for half precision, and 2^-52 for f64.
+    for (const DType dtype : {f32, f16, bf16})
+        EXPECT_NEAR(nn::RMSNorm(4)(full({1, 4}, 1e-3, {dtype}))[0][0].item(), 0.94524, 2e-3);
     EXPECT_FALSE(nn::LayerNorm(6, {.bias = false}).bias.defined());
     EXPECT_TRUE(nn::LayerNorm(6, {.affine = false}).parameters().empty());
 }
