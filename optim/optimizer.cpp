@@ -29,20 +29,28 @@ DType state_dtype(const Tensor& param) { return param.dtype() == f64 ? f64 : f32
 
 Optimizer::Optimizer()
     : address_(std::make_shared<Optimizer*>(this)), private_(make_owning<Private>()) {}
-Optimizer::~Optimizer() { set_hooks(nullptr); }
+Optimizer::~Optimizer() {
+    set_hooks(nullptr);
+    if (address_) *address_ = nullptr;
+}
 
 Optimizer::Optimizer(Optimizer&& other) : Optimizer() {  // NOLINT(*-noexcept-move-constructor)
     if (other.hooks_)
         throw UsageError(str(other.name(),
                              ": a prepared optimizer cannot be moved: an Accelerator "
                              "refers to it; move it before prepare()"));
-    address_.swap(other.address_);
-    *address_ = this;
-    *other.address_ = &other;
+    address_ = std::move(other.address_);
+    if (address_) *address_ = this;
     private_.swap(other.private_);
     scalars_ = std::move(other.scalars_);
     skipped_ = std::move(other.skipped_);
     upload_plan_ = std::move(other.upload_plan_);
+}
+
+void Optimizer::check_not_moved(const char* what) const {
+    if (!address_)
+        throw UsageError(
+            str(name(), ": ", what, ": this optimizer was moved to another object; use that one"));
 }
 
 bool Optimizer::step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
@@ -111,6 +119,7 @@ void Optimizer::set_scalars(const Tensor& scalars) {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
+    check_not_moved("zero_grad");
     if (hooks_ && !hooks_->before_zero_grad(*this)) return;
     const NoGrad no_grad;
     for (std::size_t g = 0; g < group_count(); ++g)
@@ -125,6 +134,10 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 void Optimizer::step() {
+    check_not_moved("step");
+    if (needs_closure())
+        throw UsageError(
+            str(name(), ": step() needs a closure, which computes the loss and the gradients"));
     if (steps_in_backward()) return;
     if (hooks_) {
         const StepPlan plan = hooks_->before_step(*this);
@@ -163,6 +176,7 @@ void Optimizer::step_slots() {
 }
 
 Tensor Optimizer::step(const std::function<Tensor()>& closure) {
+    check_not_moved("step");
     if (hooks_ && !hooks_->allows_step(*this)) return {};
     return step_with_closure([&] {
         const GradMode recording(true);

@@ -128,15 +128,16 @@ class Optimizer {
     // Updates every parameter that has a gradient. Does nothing if the hooks do not allow a step,
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
     // if the parameters are on several devices or the scalars are on another device, ShapeError if
-    // the shape or the device of a gradient differs from its parameter, and UsageError if a
-    // captured step would create state or choose the seed of stochastic rounding. If step() throws
-    // one of these errors, or runs out of memory, no parameter and no existing state has changed.
+    // the shape or the device of a gradient differs from its parameter, and UsageError if this
+    // object was moved, if the optimizer needs a closure, or if a captured step would create state
+    // or choose the seed of stochastic rounding. If step() throws one of these errors, or runs out
+    // of memory, no parameter and no existing state has changed.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
-    // loss. If the hooks do not allow a step, does not call closure and returns an undefined
-    // tensor.
+    // loss, or an undefined tensor without calling closure() if the hooks do not allow a step.
     Tensor step(const std::function<Tensor()>& closure);
-    // Removes the gradients. If set_to_none is false, fills existing gradients with zeros instead.
+    // Removes the gradients, or, if set_to_none is false, fills existing gradients with zeros.
+    // Throws UsageError if this object was moved.
     void zero_grad(bool set_to_none = true);
 
     virtual std::size_t group_count() const = 0;
@@ -146,8 +147,7 @@ class Optimizer {
     // Returns references to the groups, independent of the type of the options. Assigning to the
     // references changes the groups.
     std::vector<GroupRef> param_groups();
-    // Returns the parameters of all groups, in order.
-    std::vector<Tensor> parameters();
+    std::vector<Tensor> parameters();  // of all groups, in order
     // Returns the state of a parameter, or nullptr if no step or loaded state has created it.
     const ParamState* state(const Tensor& param) const;
 
@@ -177,8 +177,8 @@ class Optimizer {
     // the scalars. Throws ValueError for another size or dtype, and if the tensor is not
     // contiguous.
     void set_scalars(const Tensor& scalars);
-    // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
-    // not finite. Waits for the device.
+    // Returns whether a gradient was not finite in the last step that the hooks allowed, which then
+    // changed nothing. Waits for the device.
     bool step_was_skipped() const;
     // Returns the flag that step_was_skipped() reads, an f64 tensor with one element: not 0 if the
     // step was skipped. The address of the tensor does not change while the parameters stay on
@@ -209,14 +209,12 @@ class Optimizer {
     // Returns whether a buffer is one number, a 0-d tensor. If a parameter is sharded, all ranks
     // have the same number.
     virtual bool is_number(std::size_t) const { return false; }
-    // Returns the initial value of all elements of the buffer at a position in buffer_names().
+    // Returns the initial value of the buffer at a position in buffer_names().
     virtual double initial_value(std::size_t /*group*/, std::size_t /*index*/) const { return 0; }
-    // Sets the initial values of a new buffer that is filled with 0. `index` is its position in
-    // buffer_names(). By default, all elements are initial_value().
+    // Sets the initial values, by default initial_value(), of a new buffer that is filled with 0.
     virtual void fill_buffer(Tensor& buffer, const Tensor& param, std::size_t group,
                              std::size_t index) const;
-    // Returns whether "step" is always saved. If false, a saved state without "step" belongs to a
-    // parameter that was updated at least once.
+    // If false, a saved state without "step" belongs to a parameter that was updated at least once.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a buffer that is not a number, or nullopt if the parameter does not have
     // this buffer.
@@ -224,13 +222,14 @@ class Optimizer {
                                               std::size_t index) const;
     virtual DType buffer_dtype(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
+    virtual bool needs_closure() const { return false; }  // if true, step() throws UsageError
     // Implements step(closure), if the hooks allow a step. The closure runs with gradients
     // recorded.
     virtual Tensor step_with_closure(const std::function<Tensor()>& closure);
     // Returns whether own_state() and load_own_state() replace the states of parameters.
     virtual bool has_own_state() const { return false; }
-    // Return and load a state of the whole optimizer, a map that is saved as the state of parameter
-    // 0. load_own_state() either throws or changes the state.
+    // Return and load a map that is saved as the state of parameter 0. load_own_state() either
+    // throws or changes the state.
     virtual Tree own_state() const;
     virtual void load_own_state(const Tree&) {}
     // Called before parameters that are sharded or slices are updated. Throws UsageError if the
@@ -271,6 +270,7 @@ class Optimizer {
   private:
     friend class Scheduler;
 
+    void check_not_moved(const char* what) const;
     bool needs_state(std::size_t group) const;
     kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
     void add_state(kernels::Slot& slot, const Tensor& param, std::size_t group);
@@ -286,7 +286,7 @@ class Optimizer {
                       std::vector<std::function<void()>>& writes);
     ParamState load_state(const Tensor& param, std::size_t group, const Tree& tree) const;
 
-    // The address of this object, which its schedulers share.
+    // The address of this object, shared with its schedulers; null after the destructor has run.
     std::shared_ptr<Optimizer*> address_;
     std::shared_ptr<OptimizerHooks> hooks_;
     Tensor scalars_;
@@ -340,8 +340,8 @@ class GroupedOptimizer : public Optimizer {
         before_access();
         return groups_;
     }
-    // Adds a group. Throws ValueError for parameters that are undefined, repeated or not leaves,
-    // and for options out of range.
+    // Throws ValueError for options out of range and for undefined, repeated or non-leaf
+    // parameters.
     void add_param_group(Group group) {
         before_access();
         group.check(name());

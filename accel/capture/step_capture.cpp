@@ -88,7 +88,7 @@ optim::Scheduler* StepCapture::schedule_of(const optim::Optimizer& optimizer) co
     optim::Scheduler* found = nullptr;
     if (loop_.schedules.count_micro_batches) return found;
     for (optim::Scheduler* scheduler : prepared_.schedulers()) {
-        if (&scheduler->optimizer() != &optimizer) continue;
+        if (!scheduler->is_for(optimizer)) continue;
         if (found != nullptr || !scheduler->can_look_ahead()) return nullptr;
         found = scheduler;
     }

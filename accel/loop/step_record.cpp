@@ -9,7 +9,7 @@ namespace axle::accel {
 void StepRecord::add_step(const optim::Optimizer& optimizer) {
     const bool again = std::ranges::find(optimizers, &optimizer) != optimizers.end();
     std::erase_if(schedulers, [&](optim::Scheduler* scheduler) {
-        if (&scheduler->optimizer() != &optimizer) return false;
+        if (!scheduler->is_for(optimizer)) return false;
         if (again)
             throw UsageError(
                 "compile: a schedule must not step between two steps of its optimizer, because "

@@ -165,7 +165,7 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
     }
     for (optim::Optimizer* optimizer : optimizers) optimizer->step();
     for (optim::Scheduler* scheduler : parts.preparation.schedulers())
-        if (std::ranges::find(optimizers, &scheduler->optimizer()) != optimizers.end())
+        if (std::ranges::any_of(optimizers, [&](const auto* o) { return scheduler->is_for(*o); }))
             scheduler->step();
     for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();
     parts.loop->has_updated = true;

@@ -64,10 +64,6 @@ LBFGS::LBFGS(std::vector<Tensor> params, LBFGSOptions options) {
 
 void LBFGS::check_divided() const { refuse_divided("LBFGS"); }
 
-void LBFGS::update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) {
-    throw UsageError("LBFGS: step() needs a closure, which computes the loss and the gradients");
-}
-
 LBFGS::Evaluation LBFGS::evaluate(const std::function<Tensor()>& closure) {
     ++state_.func_evals;
     Evaluation at{.result = closure()};

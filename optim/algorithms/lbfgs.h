@@ -58,7 +58,8 @@ class LBFGS : public GroupedOptimizer<LBFGSOptions> {
     bool needs_buffer(std::size_t, std::size_t) const override { return false; }
     void check_divided() const override;
     void fill_groups(Device) override {}
-    void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override;
+    void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
+    bool needs_closure() const override { return true; }
     Tensor step_with_closure(const std::function<Tensor()>& closure) override;
     bool has_own_state() const override { return true; }
     Tree own_state() const override;

@@ -94,12 +94,23 @@ Scheduler::Scheduler(Scheduler&& other) {  // NOLINT(*-noexcept-move-constructor
     last_lr_ = std::move(other.last_lr_);
 }
 
+Optimizer& Scheduler::optimizer() {
+    if (!optimizer_)
+        throw UsageError(str(type_name(typeid(*this)),
+                             ": the schedule or its optimizer was moved to another object; use "
+                             "that one"));
+    if (*optimizer_ == nullptr)
+        throw UsageError(str(type_name(typeid(*this)), ": the optimizer was destroyed"));
+    return **optimizer_;
+}
+
 void Scheduler::step() {
     if (hooks_) return hooks_->step(*this);
     advance();
 }
 
 void Scheduler::advance() {
+    optimizer();  // throws if it was destroyed
     before_access();
     set_rates(last_epoch_ + 1);
     set_position(last_epoch_ + 1, step_count_ + 1);

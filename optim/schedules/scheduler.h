@@ -86,7 +86,8 @@ struct ScheduleField {
 // learning rates of epoch 0, and each step() sets the learning rates of the next epoch. The caller
 // decides what an epoch is; usually it is an optimizer step. As in PyTorch, a rate is computed from
 // the epoch and either the initial rate of the group (before its first scheduler) or its current
-// rate. The optimizer must outlive the schedule. Not thread-safe.
+// rate. If the optimizer was destroyed, functions that use it, such as step(), throw
+// UsageError. Not thread-safe.
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
 // that was moved from must only be destroyed. The move throws UsageError if hooks are set or if the
@@ -125,7 +126,12 @@ class Scheduler {
     virtual bool can_look_ahead() const { return true; }
     // Returns whether each step needs a metric (MetricScheduler).
     virtual bool needs_metric() const { return false; }
-    Optimizer& optimizer() { return **optimizer_; }
+    // Returns the optimizer. Throws UsageError if it was destroyed or if this object was moved.
+    Optimizer& optimizer();
+    // Returns whether the schedule sets the rates of this optimizer.
+    bool is_for(const Optimizer& optimizer) const {
+        return optimizer_ && *optimizer_ == &optimizer;
+    }
 
     // Returns the state with PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the
     // options of the schedule.
@@ -181,7 +187,8 @@ class Scheduler {
         if (hooks_) hooks_->before_access(*this);
     }
 
-    // The address of the optimizer, which changes when the optimizer is moved.
+    // The address of the optimizer, which changes when the optimizer is moved, and is null after
+    // the optimizer is destroyed.
     std::shared_ptr<Optimizer* const> optimizer_;
     std::shared_ptr<SchedulerHooks> hooks_;
     bool starting_ = false;

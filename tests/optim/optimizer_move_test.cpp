@@ -71,8 +71,13 @@ TEST(Optimizer, HasNoParametersAfterItWasMovedFrom) {
     const SGD to(std::move(from));
     set_gradients(params, 1);
     const auto before = values(params);
-    from.step();  // NOLINT(bugprone-use-after-move)
-    from.zero_grad();
+    const char* const moved = ": this optimizer was moved to another object";
+    expect_error<UsageError>({"SGD: step", moved},
+                             [&] { from.step(); });  // NOLINT(bugprone-use-after-move)
+    expect_error<UsageError>({"SGD: step", moved}, [&] { from.step([] { return Tensor(); }); });
+    expect_error<UsageError>({"SGD: zero_grad", moved}, [&] { from.zero_grad(); });
+    expect_error<UsageError>({"axle::optim::StepLR: the schedule or its optimizer was moved"},
+                             [&] { const optim::StepLR schedule(from, 1); });
     EXPECT_EQ(values(params), before);
     EXPECT_TRUE(from.parameters().empty());
     EXPECT_TRUE(params[0].grad().defined());
@@ -88,6 +93,28 @@ TEST(Scheduler, FollowsAnOptimizerThatIsMoved) {
     EXPECT_EQ(&schedule.optimizer(), &to);
     schedule.step();
     EXPECT_EQ(to.param_groups()[0].lr, 0.5);
+}
+
+TEST(Scheduler, RejectsStepsAfterItsOptimizerWasDestroyed) {
+    auto optimizer = std::make_unique<SGD>(parameters(), optim::SGDOptions{.lr = 1});
+    auto from = std::make_unique<SGD>(parameters(), optim::SGDOptions{.lr = 1});
+    optim::StepLR halved(*optimizer, 1, 0.5), follows(*from, 1, 0.5);
+    optim::ReduceLROnPlateau plateau(*optimizer);
+    optimizer = std::make_unique<SGD>(std::move(*from));
+    expect_error<UsageError>({"axle::optim::StepLR: the optimizer was destroyed"},
+                             [&] { halved.step(); });
+    expect_error<UsageError>({"axle::optim::StepLR: the optimizer was destroyed"},
+                             [&] { halved.optimizer(); });
+    expect_error<UsageError>({"axle::optim::ReduceLROnPlateau: the optimizer was destroyed"},
+                             [&] { plateau.step(1); });
+    EXPECT_EQ(halved.last_epoch(), 0);
+    EXPECT_EQ(halved.get_last_lr(), std::vector<double>{1});
+    from.reset();
+    follows.step();
+    EXPECT_TRUE(follows.is_for(*optimizer));
+    optimizer.reset();
+    expect_error<UsageError>({"axle::optim::StepLR: the optimizer was destroyed"},
+                             [&] { follows.step(); });
 }
 
 struct PlainOptimizerHooks : optim::OptimizerHooks {

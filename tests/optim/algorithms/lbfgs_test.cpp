@@ -93,6 +93,7 @@ TEST(LBFGS, KeepsItsStateIfALoadedStateDoesNotFit) {
 TEST(LBFGS, RejectsStepsWithoutAClosureAndWithScaledGradients) {
     const Params params = parameters();
     LBFGS optimizer(params);
+    expect_error<UsageError>({"LBFGS: step() needs a closure"}, [&] { optimizer.step(); });
     set_gradients(params, 1);
     expect_error<UsageError>({"LBFGS: step() needs a closure"}, [&] { optimizer.step(); });
     optimizer.set_scalars(tensor({1.0, 1.0, 0.0}, {3}, {.dtype = f64}));
