@@ -26,9 +26,18 @@ Tree tensors_of(const auto& pairs, auto&& member) {
     return list;
 }
 
-// Reads a number, which PyTorch may have saved as a tensor.
+// Read a number, which PyTorch and files of save_state() may have as a tensor.
 double number_of(const Tree& tree) {
     return tree.is_tensor() ? tree.tensor().item() : tree.number();
+}
+std::int64_t integer_of(const Tree& tree) {
+    return tree.is_tensor() ? static_cast<std::int64_t>(number_of(tree)) : tree.integer();
+}
+// Returns a list, which is empty if it is missing, because files of save_state() have no empty
+// lists.
+Tree list_of(const Tree& tree, const char* key) {
+    const Tree* const list = tree.find(key);
+    return list != nullptr ? *list : Tree::list();
 }
 
 }  // namespace
@@ -218,11 +227,12 @@ void LBFGS::load_own_state(const Tree& tree) {
         return clone(saved.tensor().to(like.device()).to(like.dtype() == f64 ? f64 : f32));
     };
     State state;
-    state.func_evals = tree["func_evals"].integer();
-    state.n_iter = tree["n_iter"].integer();
+    state.func_evals = integer_of(tree["func_evals"]);
+    state.n_iter = integer_of(tree["n_iter"]);
     state.direction = vector("d", tree["d"]);
     state.t = number_of(tree["t"]);
-    const Tree &changes = tree["old_dirs"], &steps = tree["old_stps"], &ro = tree["ro"];
+    const Tree changes = list_of(tree, "old_dirs"), steps = list_of(tree, "old_stps"),
+               ro = list_of(tree, "ro");
     if (steps.size() != changes.size() || ro.size() != changes.size())
         throw ValueError(
             str("LBFGS: load_state_dict: old_dirs, old_stps and ro must have equal sizes: ",

@@ -171,6 +171,8 @@ TEST(SavedOptimizerState, IsRejectedIfTheFileIsInvalid) {
                        "the tensor name must be 'state.<parameter>.<name>'");
     expect_refused({{"state.2.step", ones({})}}, {{"param_groups", kGroup}},
                    "'state.2.step': the parameter does not exist: the optimizer has 2 parameters");
+    expect_refused({{"state.0.ro.0", ones({})}, {"state.0.ro.2", ones({})}},
+                   {{"param_groups", kGroup}}, "the tensor 'state.0.ro.1' is missing");
 }
 
 TEST(SavedOptimizerState, IsRejectedIfItDoesNotMatchTheParameters) {

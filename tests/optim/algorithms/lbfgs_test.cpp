@@ -6,8 +6,10 @@
 
 #include "core/ops.h"
 #include "gtest/gtest.h"
+#include "optim/state_file.h"
 #include "tests/close.h"
 #include "tests/optim/recorded_parameters.h"
+#include "tests/temporary_folder.h"
 #include "tests/vectors.h"
 
 namespace axle::tests {
@@ -77,6 +79,28 @@ TEST(LBFGS, ContinuesBitExactlyFromAStateDict) {
     EXPECT_EQ(step(optimizer, params), step(loaded, copies));
     for (std::size_t i = 0; i < params.size(); ++i)
         expect_same_bits(copies[i].detach(), params[i].detach());
+}
+
+TEST(LBFGS, ContinuesBitExactlyFromAStateFile) {
+    const TemporaryFolder folder;
+    for (const int max_iter : {1, 30}) {  // histories without and with more than 10 elements
+        SCOPED_TRACE(max_iter);
+        const LBFGSOptions options = {.max_iter = max_iter, .line_search_fn = "strong_wolfe"};
+        const Params params = parameters(), copies = parameters();
+        LBFGS optimizer(params, options), loaded(copies, options);
+        step(optimizer, params);
+        const std::size_t history = optimizer.state_dict()["state"]["0"]["old_dirs"].size();
+        EXPECT_EQ(history > 10, max_iter > 1);
+        optim::save_state(folder / "state", optimizer);
+        optim::load_state(folder / "state", loaded);
+        for (std::size_t i = 0; i < params.size(); ++i)
+            copies[i].detach().copy_(params[i].detach());
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(step(optimizer, params), step(loaded, copies));
+        for (std::size_t i = 0; i < params.size(); ++i)
+            expect_same_bits(copies[i].detach(), params[i].detach());
+        EXPECT_EQ(loaded.state_dict()["state"]["0"]["func_evals"].integer(),
+                  optimizer.state_dict()["state"]["0"]["func_evals"].integer());
+    }
 }
 
 TEST(LBFGS, KeepsItsStateIfALoadedStateDoesNotFit) {
