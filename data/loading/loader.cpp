@@ -316,9 +316,19 @@ DataLoader::Iterator::~Iterator() {
     if (pass_ && pass_->loader != nullptr) pass_->loader->finish(false);
 }
 
-Tree& DataLoader::Iterator::operator*() const { return pass_->current.tree; }
+void DataLoader::Iterator::check_not_at_end(const char* op) const {
+    if (!pass_)
+        throw UsageError(str("DataLoader::Iterator: ", op,
+                             ": the iterator is at the end of the pass or was moved from"));
+}
+
+Tree& DataLoader::Iterator::operator*() const {
+    check_not_at_end("operator*");
+    return pass_->current.tree;
+}
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
+    check_not_at_end("operator++");
     Iterator going(std::move(*this));  // an exception ends the pass
     if (going.pass_->loader == nullptr)
         throw UsageError(
@@ -373,26 +383,6 @@ void DataLoader::begin_epoch(std::int64_t epoch) {
     if (!pass_ || pass_->feed)
         throw UsageError("DataLoader: begin_epoch: only LoaderHooks::begin() can change the epoch");
     epoch_ = epoch;
-}
-
-SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)
-    : loader_(&loader), num_batches_(num_batches) {
-    if (num_batches < 0)
-        throw ValueError(
-            str("skip_first_batches: the number of batches must not be negative: ", num_batches));
-}
-
-DataLoader::Iterator SkipDataLoader::begin() {
-    if (num_batches_ > 0) loader_->skip_first_batches(num_batches_);
-    return loader_->begin();
-}
-
-std::int64_t SkipDataLoader::len() const {
-    const std::int64_t all = loader_->len();
-    if (num_batches_ > all)
-        throw ValueError(
-            str("skip_first_batches: cannot skip ", num_batches_, " of ", all, " batches"));
-    return all - num_batches_;
 }
 
 }  // namespace axle::data

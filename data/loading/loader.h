@@ -352,9 +352,10 @@ class DataLoader::Iterator {
     }
     ~Iterator();
 
+    // The operators throw UsageError at the end of the pass and if the iterator was moved from.
     Tree& operator*() const;
     Tree* operator->() const { return &**this; }
-    // Throws UsageError if the loader was destroyed.
+    // Throws UsageError also if the loader was destroyed.
     Iterator& operator++();
     void operator++(int) { ++*this; }
     friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.pass_; }
@@ -362,6 +363,7 @@ class DataLoader::Iterator {
   private:
     friend class DataLoader;
     explicit Iterator(std::shared_ptr<Pass> pass);
+    void check_not_at_end(const char* op) const;
 
     std::shared_ptr<Pass> pass_;  // null at the end
 };

@@ -136,4 +136,24 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
             .even = parts_need_even_steps(parts)};
 }
 
+SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)
+    : loader_(&loader), num_batches_(num_batches) {
+    if (num_batches < 0)
+        throw ValueError(
+            str("skip_first_batches: the number of batches must not be negative: ", num_batches));
+}
+
+DataLoader::Iterator SkipDataLoader::begin() {
+    if (num_batches_ > 0) loader_->skip_first_batches(num_batches_);
+    return loader_->begin();
+}
+
+std::int64_t SkipDataLoader::len() const {
+    const std::int64_t all = loader_->len();
+    if (num_batches_ > all)
+        throw ValueError(
+            str("skip_first_batches: cannot skip ", num_batches_, " of ", all, " batches"));
+    return all - num_batches_;
+}
+
 }  // namespace axle::data

@@ -67,5 +67,24 @@ TEST(DataLoader, CannotBeMovedDuringAPass) {
     EXPECT_EQ(pass(other).size(), 1U);   // NOLINT
 }
 
+TEST(DataLoaderIterator, RejectsAccessAtTheEndAndAfterAMove) {
+    DataLoader loader(from_function(2, sample), {.batch_size = 2});
+    auto it = loader.begin(), moved = std::move(it);
+    const auto expect_refused = [](auto& at_end) {
+        for (int again = 0; again < 2; ++again) {
+            tests::expect_error<UsageError>(
+                {"DataLoader::Iterator: operator++: the iterator is at"}, [&] { ++at_end; });
+            tests::expect_error<UsageError>({"DataLoader::Iterator: operator*: the iterator is at"},
+                                            [&] { (*at_end).size(); });
+        }
+        EXPECT_TRUE(at_end == std::default_sentinel);
+    };
+    expect_refused(it);  // NOLINT(bugprone-use-after-move)
+    EXPECT_EQ(moved->size(), 1u);
+    ++moved;
+    expect_refused(moved);
+    EXPECT_EQ(loader.epoch(), 1);
+}
+
 }  // namespace
 }  // namespace axle::data
