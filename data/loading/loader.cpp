@@ -17,9 +17,12 @@ void check_options(const LoaderOptions& options) {
     if (options.num_workers < 0)
         throw ValueError(
             str("DataLoader: num_workers must not be negative: ", options.num_workers));
-    if (options.prefetch_factor < 1)
+    if (options.prefetch_factor && *options.prefetch_factor < 1)
         throw ValueError(
-            str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
+            str("DataLoader: prefetch_factor must be positive: ", *options.prefetch_factor));
+    if (options.num_workers == 0 && options.prefetch_factor)
+        throw ValueError(str("DataLoader: prefetch_factor needs num_workers above 0: it is ",
+                             *options.prefetch_factor));
     if (!(options.timeout >= 0))
         throw ValueError(str("DataLoader: timeout must not be negative: ", options.timeout));
     if (options.num_workers == 0 && options.timeout > 0)
@@ -120,7 +123,7 @@ DataLoader::DataLoader(LoaderOptions&& options)
         BatchMaker{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
-                          static_cast<std::size_t>(options.prefetch_factor);
+                          static_cast<std::size_t>(options.prefetch_factor.value_or(2));
     prefetcher_ = make_owning<Prefetcher>(
         Prefetcher::Options{.workers = options.num_workers,
                             .capacity = capacity,

@@ -85,7 +85,9 @@ struct LoaderOptions {
     // the worker produces batches. An exception is rethrown in the loop. Not called if num_workers
     // is 0.
     std::function<void(int worker)> worker_init_fn = {};
-    int prefetch_factor = 2;  // number of batches that each worker produces in advance
+    // The number of batches that each worker produces in advance; 2 if unset. Must be unset if
+    // num_workers is 0.
+    std::optional<int> prefetch_factor = {};
     // Whether the worker threads continue after a pass. If false, each pass starts new threads,
     // which call worker_init_fn again. If unset, threads continue, because idle threads are cheap.
     // (PyTorch's workers are processes, and its default is false.)

@@ -199,7 +199,7 @@ TEST(PreparedLoader, KeepsWorkersAndCollateFn) {
                                  const auto size = static_cast<std::int64_t>(rows.size());
                                  return Tree(tensor(rows, {size}));
                              },
-                         .prefetch_factor = prefetch});
+                         .prefetch_factor = workers > 0 ? std::optional(prefetch) : std::nullopt});
                     Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
                     accelerator.prepare(loader);
                     EXPECT_EQ(pass_of(loader), expected);

@@ -55,7 +55,7 @@ TEST(DataLoader, SetsEndOfDataloaderDuringLastBatch) {
 
 // Covers 4.dataloader.
 TEST(DataLoader, GivesSameBatchesForSeveralNumbersOfWorkers) {
-    const auto batches = [](int workers, int prefetch) {
+    const auto batches = [](int workers, std::optional<int> prefetch) {
         DataLoader loader(
             from_function(50,
                           [](std::int64_t i) {
@@ -72,7 +72,7 @@ TEST(DataLoader, GivesSameBatchesForSeveralNumbersOfWorkers) {
         for (int epoch = 0; epoch < 3; ++epoch) passes.push_back(pass(loader));
         return passes;
     };
-    const auto expected = batches(0, 1);
+    const auto expected = batches(0, {});
     for (const int workers : {1, 2, 4, 16})
         for (const int prefetch : {1, 3}) EXPECT_EQ(batches(workers, prefetch), expected);
 }
@@ -339,6 +339,7 @@ TEST(DataLoader, RejectsInvalidAndContradictoryOptions) {
     EXPECT_THROW(DataLoader(dataset, {.batch_size = 0}), ValueError);
     EXPECT_THROW(DataLoader(dataset, {.num_workers = -1}), ValueError);
     EXPECT_THROW(DataLoader(dataset, {.num_workers = 1, .prefetch_factor = 0}), ValueError);
+    EXPECT_THROW(DataLoader(dataset, {.prefetch_factor = 2}), ValueError);
     EXPECT_THROW(DataLoader(dataset, {.shuffle = true, .sampler = sampler}), ValueError);
     EXPECT_THROW(DataLoader(dataset, {.batch_size = 2,
                                       .batch_sampler =
