@@ -51,12 +51,13 @@ Categorical::Categorical(const ProbsOrLogits& p, bool validate_args)
             check_condition("Categorical", "the sum of probs", "positive", gt(total, 0));
         }
         probs = div(x, sum(x, -1, true));
+        if (validate_args) check_not_nan("Categorical", "probs / (the sum of probs)", probs);
         logits = log(limited(probs));
     } else {
-        if (validate_args)
-            check_condition("Categorical", "logits", "numbers (not NaN)",
-                            eq(x.detach(), x.detach()));
+        if (validate_args) check_not_nan("Categorical", "logits", x);
         logits = sub(x, logsumexp(x, -1, true));
+        // Infinite logits, or only logits of -infinity, give NaN.
+        if (validate_args) check_not_nan("Categorical", "logits - logsumexp(logits)", logits);
         probs = softmax(logits, -1);
     }
     Shape batch = x.shape();
@@ -104,8 +105,7 @@ Bernoulli::Bernoulli(const ProbsOrLogits& p, bool validate_args)
         const Tensor inner = limited(x);
         logits = sub(log(inner), log1p(neg(inner)));
     } else {
-        if (validate_args)
-            check_condition("Bernoulli", "logits", "numbers (not NaN)", eq(x.detach(), x.detach()));
+        if (validate_args) check_not_nan("Bernoulli", "logits", x);
         logits = x;
         probs = sigmoid(x);
     }

@@ -15,8 +15,8 @@ struct ProbsOrLogits {
 // Probabilities are divided by their sum.
 class Categorical : public Distribution {
   public:
-    // Throws ValueError if a probability is negative or all probabilities of a distribution are 0,
-    // and ShapeError for 0-d parameters.
+    // Throws ValueError if a probability is negative, all probabilities of a distribution are 0, or
+    // a normalized parameter is NaN, and ShapeError for 0-d parameters.
     explicit Categorical(const ProbsOrLogits& parameters, bool validate_args = true);
     Tensor log_prob(const Tensor& value) const override;  // value is i64 or i32
     Tensor entropy() const override;
@@ -32,7 +32,7 @@ class Categorical : public Distribution {
 // A distribution of 0 and 1 in the dtype of the parameters. The logit is ln(p / (1 - p)).
 class Bernoulli : public Distribution {
   public:
-    // Throws ValueError for probabilities outside of [0, 1].
+    // Throws ValueError for probabilities outside of [0, 1] and for logits that are NaN.
     explicit Bernoulli(const ProbsOrLogits& parameters, bool validate_args = true);
     Tensor log_prob(const Tensor& value) const override;
     Tensor entropy() const override;

@@ -35,6 +35,10 @@ void check_condition(const char* distribution, const char* name, const char* con
                          is_fulfilled.shape()));
 }
 
+void check_not_nan(const char* distribution, const char* name, const Tensor& x) {
+    check_condition(distribution, name, "a number (not NaN)", eq(x.detach(), x.detach()));
+}
+
 Tensor Distribution::sample(const Shape& sample_shape) const {
     const NoGrad no_grad;
     return draw(sample_shape).detach();

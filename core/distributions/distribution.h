@@ -41,6 +41,8 @@ std::vector<Tensor> broadcast_parameters(const char* distribution,
 // false. Does not read a tensor on a GPU.
 void check_condition(const char* distribution, const char* name, const char* condition,
                      const Tensor& is_fulfilled);
+// Throws the error of check_condition() if an element is NaN.
+void check_not_nan(const char* distribution, const char* name, const Tensor& x);
 
 // A batch of probability distributions. Objects are immutable; copies share their parameters.
 class Distribution {

@@ -58,7 +58,9 @@ Laplace::Laplace(const Parameter& mean, const Parameter& width, bool validate_ar
     const std::vector<Tensor> p = broadcast_parameters("Laplace", {mean, width});
     loc = p[0], scale = p[1];
     set_shapes(loc.shape());
-    if (validate_args) check_condition("Laplace", "scale", "positive", gt(scale.detach(), 0));
+    if (!validate_args) return;
+    check_not_nan("Laplace", "loc", loc);
+    check_condition("Laplace", "scale", "positive", gt(scale.detach(), 0));
 }
 
 Tensor Laplace::rsample(const Shape& sample_shape) const {

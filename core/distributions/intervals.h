@@ -38,7 +38,7 @@ class Exponential : public Distribution {
 // The distribution with the density e^(-|x - loc| / scale) / (2 scale).
 class Laplace : public Distribution {
   public:
-    // Throws ValueError unless the scale is positive.
+    // Throws ValueError if loc is NaN, or unless the scale is positive.
     Laplace(const Parameter& loc, const Parameter& scale, bool validate_args = true);
     Tensor rsample(const Shape& sample_shape = {}) const override;
     bool has_rsample() const override { return true; }

@@ -51,6 +51,7 @@ MultivariateNormal::MultivariateNormal(const Tensor& mean, const Covariance& m, 
         throw ShapeError(str(op, ": loc must be [..., n] and the matrix [..., n, n]: loc ",
                              mean.shape(), ", the matrix ", matrix.shape()));
     if (validate_args) {
+        check_not_nan(op, "loc", mean);
         const Tensor at = matrix.detach();
         if (m.scale_tril.defined()) {
             check_condition(op, "scale_tril", "lower triangular", eq(at, tril(at)));

@@ -12,7 +12,9 @@ Normal::Normal(const Parameter& mean, const Parameter& deviation, bool validate_
     const std::vector<Tensor> p = broadcast_parameters("Normal", {mean, deviation});
     loc = p[0], scale = p[1];
     set_shapes(loc.shape());
-    if (validate_args) check_condition("Normal", "scale", "positive", gt(scale.detach(), 0));
+    if (!validate_args) return;
+    check_not_nan("Normal", "loc", loc);
+    check_condition("Normal", "scale", "positive", gt(scale.detach(), 0));
 }
 
 Tensor Normal::rsample(const Shape& sample_shape) const {

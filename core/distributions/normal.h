@@ -8,7 +8,7 @@ namespace axle::distributions {
 // The normal distribution with the mean loc and the standard deviation scale.
 class Normal : public Distribution {
   public:
-    // Throws ValueError unless the scale is positive.
+    // Throws ValueError if loc is NaN, or unless the scale is positive.
     Normal(const Parameter& loc, const Parameter& scale, bool validate_args = true);
     Tensor rsample(const Shape& sample_shape = {}) const override;
     bool has_rsample() const override { return true; }

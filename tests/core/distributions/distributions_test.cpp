@@ -3,6 +3,7 @@
 #include "core/distributions/distributions.h"
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "core/autograd/autograd.h"
@@ -339,6 +340,47 @@ TEST(Distributions, CheckParametersAndValues) {
                              [&] { Categorical({.probs = one}).log_prob(full({}, 2)); });
     expect_error<ShapeError>({"Normal"}, [&] { Normal(one, 1).log_prob(ones({3})); });
     EXPECT_EQ(Exponential(1, false).log_prob(-one).to_vector()[0], 1);
+}
+
+// PyTorch accepts and rejects the same parameters.
+TEST(Distributions, RejectNaNParametersAndAcceptInfiniteLocations) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const Tensor nan = tensor({1.0, std::nan("")}), one = ones({2}), inf = tensor({1.0, infinity});
+    const char* const text =
+        "Normal: loc must be a number (not NaN): the condition fails at "
+        "element 1 of shape [2]";
+    expect_error<ValueError>({text}, [&] { Normal(nan, 1); });
+    expect_error<ValueError>({"Normal: loc"}, [&] { LogNormal(nan, 1); });
+    expect_error<ValueError>({"Laplace: loc"}, [&] { Laplace(nan, 1); });
+    expect_error<ValueError>({"MultivariateNormal: loc"},
+                             [&] { MultivariateNormal(nan, {.scale_tril = eye(2)}); });
+    expect_error<ValueError>({"MultivariateNormal"},
+                             [&] { MultivariateNormal(one, {.scale_tril = diag(nan)}); });
+    expect_error<ValueError>({"MultivariateNormal"},
+                             [&] { MultivariateNormal(one, {.covariance_matrix = diag(inf)}); });
+    for (const Tensor& x : {nan, -inf}) {
+        expect_error<ValueError>({"Normal: scale"}, [&] { Normal(0, x); });
+        expect_error<ValueError>({"Normal: scale"}, [&] { LogNormal(0, x); });
+        expect_error<ValueError>({"Laplace: scale"}, [&] { Laplace(0, x); });
+        expect_error<ValueError>({"Uniform: low"}, [&] { Uniform(0, x); });
+        expect_error<ValueError>({"Exponential: rate"}, [&] { Exponential{x}; });
+        expect_error<ValueError>({"Gamma: concentration"}, [&] { Gamma(x, 1); });
+        expect_error<ValueError>({"Gamma: rate"}, [&] { Gamma(1, x); });
+        expect_error<ValueError>({"Beta: concentration1"}, [&] { Beta(x, 1); });
+        expect_error<ValueError>({"Beta: concentration0"}, [&] { Beta(1, x); });
+        expect_error<ValueError>({"Dirichlet: concentration"}, [&] { Dirichlet{x}; });
+        expect_error<ValueError>({"Bernoulli: probs"}, [&] { Bernoulli({.probs = x}); });
+    }
+    for (const Tensor& x : {nan, inf}) {
+        expect_error<ValueError>({"Categorical"}, [&] { Categorical({.probs = x}); });
+        expect_error<ValueError>({"Categorical"}, [&] { Categorical({.logits = x}); });
+    }
+    expect_error<ValueError>({"Categorical: logits"},
+                             [&] { Categorical({.logits = full({2}, -infinity)}); });
+    expect_error<ValueError>({"Bernoulli: logits"}, [&] { Bernoulli({.logits = nan}); });
+    Normal(inf, inf), Laplace(inf, inf), Bernoulli({.logits = inf}), Uniform(-inf, 2);
+    EXPECT_EQ(Categorical({.logits = -inf}).probs.to_vector(), (std::vector<double>{1, 0}));
+    EXPECT_TRUE(isnan(Normal(nan, 1, false).loc)[1].item<bool>());
 }
 
 }  // namespace
