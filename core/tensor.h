@@ -301,7 +301,7 @@ class Tensor {
     Tensor reshape(const Shape& shape) const;
     Tensor flatten(std::int64_t from = 0, std::int64_t to = -1) const;
     Tensor transpose(std::int64_t a, std::int64_t b) const;
-    Tensor t() const { return transpose(-2, -1); }
+    Tensor t() const;
     Tensor permute(const Dims& order) const;
     Tensor expand(const Shape& shape) const;
     Tensor squeeze() const;

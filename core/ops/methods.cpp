@@ -20,6 +20,7 @@ Tensor Tensor::flatten(std::int64_t from, std::int64_t to) const {
 Tensor Tensor::transpose(std::int64_t a, std::int64_t b) const {
     return axle::transpose(*this, a, b);
 }
+Tensor Tensor::t() const { return axle::t(*this); }
 Tensor Tensor::permute(const Dims& order) const { return axle::permute(*this, order); }
 Tensor Tensor::expand(const Shape& shape) const { return axle::expand(*this, shape); }
 Tensor Tensor::squeeze() const { return axle::squeeze(*this); }

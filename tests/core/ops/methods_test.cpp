@@ -121,5 +121,14 @@ TEST(TensorMethods, MatchFunctionsOfTheSameName) {
     }
 }
 
+TEST(TensorMethods, TransposeLikeTheFunction) {
+    const Tensor row = arange(3), matrix = arange(6).reshape({2, 3});
+    EXPECT_TRUE(row.t().is_same(row));
+    EXPECT_EQ(tensor(2).t().shape(), Shape());
+    EXPECT_EQ(matrix.t().shape(), (Shape{3, 2}));
+    EXPECT_EQ(matrix.t().to_vector(), (Values{0, 3, 1, 4, 2, 5}));
+    EXPECT_THROW(zeros({2, 3, 4}).t(), ShapeError);
+}
+
 }  // namespace
 }  // namespace axle
