@@ -223,9 +223,9 @@ class Tensor {
     // tensor is a leaf that requires a gradient or shares memory with other tensors. Then write
     // x.index_put_({0}, y) instead of x[0].copy_(y). The operand is broadcast to the shape of this
     // tensor (ShapeError if this is impossible) and converted to the dtype of this tensor. A
-    // floating result cannot be stored in an integer tensor (DTypeError), except by copy_ and
-    // fill_, which truncate. The operand may share memory with this tensor. clamp_ throws
-    // ValueError if neither bound is given.
+    // floating result cannot be stored in an integer tensor, nor an integer one in a boolean tensor
+    // (DTypeError), except by copy_ and fill_, which convert. The operand may share memory with
+    // this tensor. clamp_ throws ValueError if neither bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }

@@ -10,15 +10,30 @@ namespace {
 
 namespace formula = kernels::formula;
 
-// Throws ShapeError or DTypeError unless x can store the result of an op on x and the operand.
-void check_result(const char* op, const Tensor& x, const Shape& operand, bool operand_is_floating) {
+// Throws ShapeError or DTypeError unless x can store the result of an op on x and an operand of
+// this shape and dtype.
+void check_result(const char* op, const Tensor& x, const Shape& operand, DType dtype) {
     if (broadcast_shapes(op, x.shape(), operand) != x.shape())
         throw ShapeError(
             str(op, ": the operand cannot be broadcast to the tensor that is changed: operand ",
                 operand, ", tensor ", x.shape()));
-    if (operand_is_floating && !is_floating(x.dtype()))
+    if (is_floating(dtype) && !is_floating(x.dtype()))
         throw DTypeError(str(op, ": a floating result cannot be stored in a tensor of dtype ",
                              x.dtype(), "; convert the tensor with to(f32) first"));
+    if (x.dtype() == boolean && dtype != boolean)
+        throw DTypeError(str(op,
+                             ": an integer result cannot be stored in a boolean tensor; convert "
+                             "the tensor with to(i64) first"));
+}
+
+DType dtype_of(Scalar value) { return value.is_bool() ? boolean : value.is_integral() ? i64 : f32; }
+
+// Returns alpha * other, which is boolean if x and other are.
+Tensor scaled(const Tensor& x, const Tensor& other, Scalar alpha) {
+    if (alpha.to_double() == 1) return other;
+    const Tensor product = axle::mul(other, alpha);
+    const bool is_boolean = x.dtype() == boolean && other.dtype() == boolean;
+    return is_boolean && alpha.is_integral() ? to(product, boolean) : product;
 }
 
 // Computes x = f(x, other), where other is broadcast to x's shape and converted to x's dtype.
@@ -28,7 +43,7 @@ void update(const char* op, Tensor& x, const Tensor& other, F f) {
     check_in_place(op, x);
     check_device(op, {&x, &other});
     check_compute(op, x);
-    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    check_result(op, x, other.shape(), other.dtype());
     const Tensor operand = expand(to(without_overlap(x, other.detach()), x.dtype()), x.shape());
     launch(x.device(), [&](auto& on) {
         kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
@@ -36,13 +51,13 @@ void update(const char* op, Tensor& x, const Tensor& other, F f) {
     x.impl()->storage->bump_version();
 }
 
-// Computes x = f(x). If f has a floating parameter, x must be floating too.
+// Computes x = f(x). x must be able to store the dtype of f's parameter.
 template <class F>
-void update(const char* op, Tensor& x, bool floating_parameter, F f) {
+void update(const char* op, Tensor& x, DType parameter, F f) {
     const profiler::OpScope scope(op);
     check_in_place(op, x);
     check_compute(op, x);
-    check_result(op, x, {}, floating_parameter);
+    check_result(op, x, {}, parameter);
     launch(x.device(), [&](auto& on) { kernels::unary(on, f, std::as_const(x).view(), x.view()); });
     x.impl()->storage->bump_version();
 }
@@ -51,7 +66,7 @@ void update(const char* op, Tensor& x, bool floating_parameter, F f) {
 template <class F, class WithValue>
 void update(const char* op, Tensor& x, Scalar value, F f, WithValue with_value) {
     if (x.defined() && needs_operand(value, x)) return update(op, x, scalar_operand(value, x), f);
-    update(op, x, !value.is_integral(), with_value);
+    update(op, x, dtype_of(value), with_value);
 }
 
 // If the op is recorded, replaces x by compute(before). Otherwise calls change(), which changes x
@@ -73,7 +88,7 @@ Tensor& change_or_record(const char* op, Tensor& x, const Tensor& other, Compute
         return x;
     }
     check_device(op, {&x, &other});
-    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    check_result(op, x, other.shape(), other.dtype());
     autograd::replace(x, [&](const Tensor& before) { return to(compute(before), x.dtype()); });
     return x;
 }
@@ -93,31 +108,27 @@ void check_subtraction(const char* op, const Tensor& x) {
 }  // namespace
 
 Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
-    const bool scales = alpha.to_double() != 1;
     return change_or_record(
         "add_", *this, other,
-        [&](const Tensor& x) { return axle::add(x, scales ? axle::mul(other, alpha) : other); },
+        [&](const Tensor& x) { return axle::add(x, scaled(x, other, alpha)); },
         [&] {
             check_in_place("add_", *this);
             check_device("add_", {this, &other});
             const NoGrad no_grad;
-            update("add_", *this, scales ? axle::mul(other.detach(), alpha) : other,
-                   formula::Add{});
+            update("add_", *this, scaled(*this, other.detach(), alpha), formula::Add{});
         });
 }
 
 Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
     check_subtraction("sub_", *this);
-    const bool scales = alpha.to_double() != 1;
     return change_or_record(
         "sub_", *this, other,
-        [&](const Tensor& x) { return axle::sub(x, scales ? axle::mul(other, alpha) : other); },
+        [&](const Tensor& x) { return axle::sub(x, scaled(x, other, alpha)); },
         [&] {
             check_in_place("sub_", *this);
             check_device("sub_", {this, &other});
             const NoGrad no_grad;
-            update("sub_", *this, scales ? axle::mul(other.detach(), alpha) : other,
-                   formula::Sub{});
+            update("sub_", *this, scaled(*this, other.detach(), alpha), formula::Sub{});
         });
 }
 
@@ -163,14 +174,14 @@ Tensor& Tensor::div_(Scalar value) {
     check_division("div_", *this);
     return change_or_record(
         "div_", *this, [&](const Tensor& x) { return axle::div(x, value); },
-        [&] { update("div_", *this, false, formula::MulScalar{1 / value.to_double()}); });
+        [&] { update("div_", *this, boolean, formula::MulScalar{1 / value.to_double()}); });
 }
 
 Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
     const formula::Clamp f = clamp_formula("clamp_", low, high);
     return change_or_record(
         "clamp_", *this, [&](const Tensor& x) { return axle::clamp(x, low, high); },
-        [&] { update("clamp_", *this, has_fraction(f), f); });
+        [&] { update("clamp_", *this, has_fraction(f) ? f32 : boolean, f); });
 }
 
 // --- compound assignment
@@ -195,7 +206,7 @@ template <class Compute, class Update>
 void assign(const char* op, Tensor& x, const Tensor& other, Compute compute, Update change) {
     check_device(op, {&x, &other});
     if (!is_recorded(op, x, other.requires_grad())) return change();
-    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    check_result(op, x, other.shape(), other.dtype());
     x = to(compute(), x.dtype());
 }
 

@@ -266,7 +266,8 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
     Tensor part = plan.view;
     if (plan.tensors.empty()) {
         const Tensor source = without_leading_ones(value, part.dim());
-        accumulate ? part.add_(source) : part.copy_(source);
+        accumulate ? part.add_(dtype() == boolean ? source.to(boolean) : source)
+                   : part.copy_(source);
         return *this;
     }
     Merged m = merge("index_put_", plan);

@@ -56,6 +56,23 @@ TEST(InPlaceArithmetic, RejectsFloatingResultsOfIntegers) {
     EXPECT_EQ(x.add_(2).mul_(3).to_vector(), (Values{6, 9, 12}));
 }
 
+TEST(InPlaceArithmetic, RejectsIntegerResultsOfBooleans) {
+    Tensor x = tensor({1, 0}, {.dtype = boolean});
+    EXPECT_THROW(x += 1, DTypeError);
+    EXPECT_THROW(x.add_(1), DTypeError);
+    EXPECT_THROW(x *= arange(2), DTypeError);
+    EXPECT_THROW(x.mul_(tensor(1)), DTypeError);
+    EXPECT_THROW(x += 0.5, DTypeError);
+    EXPECT_EQ(x.to_vector(), (Values{1, 0}));
+    EXPECT_EQ((x *= tensor({1, 1}, {.dtype = boolean})).to_vector(), (Values{1, 0}));
+    EXPECT_EQ(x.add_(tensor({0, 1}, {.dtype = boolean}), 2).to_vector(), (Values{1, 1}));
+    EXPECT_EQ((x *= false).to_vector(), (Values{0, 0}));
+    EXPECT_EQ((x += true).to_vector(), (Values{1, 1}));
+    EXPECT_EQ(arange(2).add_(x, 2).to_vector(), (Values{2, 3}));
+    x.index_put_({0}, -1, true);
+    EXPECT_EQ(x.dtype(), boolean);
+}
+
 TEST(InPlaceArithmetic, RejectsInvalidOperandsAndBounds) {
     Tensor x = ones({2});
     EXPECT_THROW(x.sub_(ones({3, 2})), ShapeError);
