@@ -22,6 +22,12 @@ void Accumulation::reset() {
     counts_.sync_gradients = true;
 }
 
+void Accumulation::end_update() {
+    if (counts_.sync_gradients) return;
+    counts_.step = counts_.window = 0;
+    counts_.sync_gradients = true;
+}
+
 bool Accumulation::end_of_dataloader() const {
     return !active_.empty() && active_.back()->end_of_dataloader();
 }

@@ -45,6 +45,8 @@ class Accumulation {
     GradientState state() const;
     // Clears the state of the current update and all gradient divisions.
     void reset();
+    // Ends an update that lacks micro-batches, but keeps the gradients and their divisions.
+    void end_update();
 
     // Counts a micro-batch and decides whether it completes an update.
     void begin_micro_batch();

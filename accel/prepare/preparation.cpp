@@ -84,7 +84,13 @@ Preparation::Preparation(PreparationOptions options, const PartialState& process
       loop_(std::move(loop)),
       hooks_(std::make_shared<TrainingHooks>(loop_, *this)) {}
 
-Preparation::~Preparation() { hooks_->drop_owner(); }
+// Prepared objects may outlive the Preparation: then no later micro-batch completes an update, so
+// step() must not wait for one.
+Preparation::~Preparation() {
+    hooks_->drop_owner();
+    loop_->accumulation.end_update();
+    loop_->has_updated = false;
+}
 
 // --- the lists
 

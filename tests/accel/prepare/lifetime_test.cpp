@@ -302,6 +302,26 @@ TEST(PreparedObjects, CanBeUsedInFp16AfterTheAcceleratorIsDestroyed) {
     EXPECT_NO_THROW(o.sgd.step());
 }
 
+TEST(PreparedObjects, StepAfterTheAcceleratorIsDestroyedWithinAnUpdate) {
+    Objects o;
+    {
+        Accelerator accelerator({.gradient_accumulation_steps = 4, .cpu = true});
+        accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+        const auto scope = accelerator.accumulate(o.net);
+        accelerator.backward(o.net(ones({2, 4})).sum());
+        o.sgd.step();
+        EXPECT_FALSE(accelerator.sync_gradients());
+    }
+    const Tensor before = o.net.out.weight.detach().clone();
+    const std::int64_t steps = o.schedule.step_count();
+    o.sgd.step();
+    o.schedule.step();
+    o.sgd.zero_grad();
+    EXPECT_NE(o.net.out.weight.to_vector(), before.to_vector());
+    EXPECT_EQ(o.schedule.step_count(), steps + 1);
+    EXPECT_FALSE(o.net.out.weight.grad().defined());
+}
+
 TEST(PreparedLoader, CanBeUsedAfterAnExceptionInItsLoop) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     Objects o;
