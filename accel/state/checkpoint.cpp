@@ -223,8 +223,7 @@ void remove_checkpoint(const std::string& path) {
 }
 
 CheckpointWriter::CheckpointWriter(const std::string& path, Durability durability)
-    : path_(fs::absolute(path).lexically_normal().string()), durability_(durability) {
-    while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+    : path_(absolute_path(path)), durability_(durability) {
     const std::optional<FileKind> there = kind_of(path_);
     if (there &&
         !(there == FileKind::folder && (is_checkpoint(path_) || list_folder(path_).empty())))

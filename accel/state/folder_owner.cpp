@@ -19,12 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestOwner = 256;  // the maximum size of a lock file in bytes
 
-// Returns an absolute path that does not end with a slash or a dot.
-std::string without_slash(const std::string& folder) {
-    const fs::path path = fs::absolute(folder).lexically_normal();
-    return (path.has_filename() ? path : path.parent_path()).string();
-}
-
 std::string description_of_this_process() {
     char host[HOST_NAME_MAX + 1] = {};
     gethostname(host, sizeof host - 1);
@@ -45,7 +39,7 @@ std::string read_owner(const std::string& file) {
 }  // namespace
 
 void check_no_link(const std::string& folder) {
-    if (kind_of(without_slash(folder)) == FileKind::link)
+    if (kind_of(absolute_path(folder)) == FileKind::link)
         throw FileError(
             str(printable(folder),
                 ": is a symbolic link, which is not followed, because checkpoints are "
@@ -65,7 +59,7 @@ std::shared_ptr<const FolderOwner> FolderOwner::claim(const std::string& folder)
     const std::lock_guard lock(mutex);
     auto& known = owners[identity_of_folder(folder)];
     if (auto owner = known.lock()) return owner;
-    const fs::path named = without_slash(folder);
+    const fs::path named = absolute_path(folder);
     const std::string file =
         (named.parent_path() / ("." + named.filename().string() + ".lock")).string();
     auto taken = PathLock::try_file(file);

@@ -108,10 +108,20 @@ FileError missing_checkpoint(const std::string& folder) {
     return FileError(found.empty() ? text : text + "; pass " + found);
 }
 
+// Returns the absolute path of a folder, with symbolic links resolved.
+fs::path resolved(const std::string& folder) {
+    std::error_code error;
+    fs::path path = fs::canonical(folder, error);
+    if (error)
+        throw FileError(str("merge_fsdp_weights: ", printable(folder),
+                            ": the absolute path can't be determined: ", error.message()));
+    return path;
+}
+
 // Opens a folder that Axle has written. If the folder is in a checkpoint, verifies all data that is
 // read against the checksums in the checkpoint's manifest.
 std::shared_ptr<const ShardedFolder> open_sharded(const std::string& folder) {
-    const fs::path path = fs::canonical(folder);
+    const fs::path path = resolved(folder);
     const std::string parent = path.parent_path().string();
     const std::string prefix = path.filename().string() + "/";
     if (!is_checkpoint(parent)) return std::make_shared<const ShardedFolder>(folder);
@@ -138,7 +148,7 @@ Source open_source(const std::string& folder) {
 // Removes the files of a checkpoint. Removes the index first, because a folder without an index is
 // not a checkpoint.
 void remove_checkpoint(const std::string& folder, const std::vector<std::string>& files) {
-    const std::string path = fs::canonical(folder).string();
+    const std::string path = resolved(folder).string();
     for (const std::string& name : files) remove_file(path, name);
     remove_if_empty(folder_of(path), fs::path(path).filename().string());
     if (kind_of(path))

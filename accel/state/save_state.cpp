@@ -5,7 +5,7 @@
 #include "accel/state/checkpoint_folder.h"
 #include "accel/state/save_model.h"
 #include "accel/state/state_files.h"
-#include "core/files/file.h"
+#include "core/files/folder.h"
 #include "core/files/safetensors.h"
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
@@ -75,6 +75,17 @@ void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_
                                  writer, " passes ", in_quotes(expected), ", process ", rank,
                                  " passes ", in_quotes(given)));
     }
+}
+
+// Throws UsageError if the directory is or contains the working directory of this process.
+// Replacing it by the checkpoint would leave the process in a deleted folder.
+void check_keeps_working_directory(const std::string& directory) {
+    const std::string path = absolute_path(directory);
+    if (contains_working_directory(path))
+        throw UsageError(str("save_state: ", in_quotes(directory),
+                             " can't be replaced by a checkpoint, because ", printable(path),
+                             " is or contains the working directory; save to a subfolder, such as ",
+                             in_quotes((fs::path(directory) / "checkpoint").string())));
 }
 
 // Removes the oldest checkpoints of a run from the folder of `saved`, the newest checkpoint.
@@ -302,6 +313,7 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
 
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
+        check_keeps_working_directory(path);
         if (!writes) return;
         if (project_.automatic_checkpoint_naming) {
             check_no_link(folder_of(path));

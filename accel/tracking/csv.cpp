@@ -119,7 +119,8 @@ void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
 // than the memory.
 void CsvTracker::open(std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
-    if (std::filesystem::exists(path_)) file.emplace(path_);
+    std::error_code ignored;  // opening the file later throws an error
+    if (std::filesystem::exists(path_, ignored)) file.emplace(path_);
     const std::string_view text = file ? text_of(*file) : "";
     std::size_t kept = 0;
     std::int64_t last_step = 0;

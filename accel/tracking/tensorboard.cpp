@@ -38,9 +38,10 @@ std::string host_name() {
 // if two files are created in one second or the clock was set back.
 std::int64_t next_time(const std::string& folder) {
     auto time = static_cast<std::int64_t>(now());
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-        const std::string name = entry.path().filename().string();
+    std::error_code unreadable;  // ignored: the time is only one part of the name
+    for (std::filesystem::directory_iterator entry(folder, unreadable), end;
+         !unreadable && entry != end; entry.increment(unreadable)) {
+        const std::string name = entry->path().filename().string();
         if (name.rfind(kPrefix, 0) != 0) continue;
         std::int64_t other = 0;
         std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), other);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -107,6 +108,33 @@ std::string folder_of(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     if (slash == std::string::npos) return ".";
     return path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
+std::string absolute_path(const std::string& path) {
+    std::error_code error;
+    std::string absolute = std::filesystem::absolute(path, error).lexically_normal().string();
+    if (error)
+        throw FileError(
+            str(printable(path), ": the absolute path can't be determined: ", error.message(),
+                "; the working directory may have been deleted: pass an absolute path"));
+    while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+    return absolute;
+}
+
+bool contains_working_directory(const std::string& folder) {
+    FileStatus wanted, status;
+    if (file_system().status(kWorkingFolder, folder, wanted) < 0) return false;
+    const auto is_same = [](const FileStatus& a, const FileStatus& b) {
+        return a.device == b.device && a.inode == b.inode;
+    };
+    FileStatus child;
+    // Stops at the root, which is its own parent.
+    for (std::string at = "."; file_system().status(kWorkingFolder, at, status) == 0; at += "/..") {
+        if (is_same(status, wanted)) return true;
+        if (at != "." && is_same(status, child)) return false;
+        child = status;
+    }
+    return false;
 }
 
 std::optional<FileKind> kind_of(const std::string& path) {

@@ -17,6 +17,14 @@ namespace axle {
 // Returns the folder of a path: "a" for "a/b", "." for "b" and "/" for "/b".
 std::string folder_of(const std::string& path);
 
+// Returns the absolute path, without ".", ".." and a slash at its end. Symbolic links are not
+// resolved. Throws FileError for a relative path if the working directory was deleted.
+std::string absolute_path(const std::string& path);
+
+// Returns whether a folder is or contains the working directory. Returns false if the folder does
+// not exist, or if the path is a symbolic link.
+bool contains_working_directory(const std::string& folder);
+
 // Returns the kind of a path, or nullopt if the path does not exist. A symbolic link is
 // FileKind::link.
 std::optional<FileKind> kind_of(const std::string& path);

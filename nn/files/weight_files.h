@@ -62,8 +62,8 @@ ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shar
 // being replaced, the folder has no index, so old and new shards are never combined. As in
 // save_safetensors(), a weight on the meta device is read with `read` when it is written, so that
 // only one such weight needs memory at a time. Throws UsageError for undefined tensors, DeviceError
-// for meta tensors if `read` is empty, and FileError if `directory` is a file or a file cannot be
-// written.
+// for meta tensors if `read` is empty, and FileError if `directory` is a file, if it is relative
+// and the working directory was deleted, or if a file cannot be written.
 void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size,
                   const TensorReader& read = {});
 

@@ -164,5 +164,59 @@ TEST(SaveState, SyncsNothingIfDurabilityIsNone) {
     }
 }
 
+// Restores the working directory of the process, also if it was changed to a deleted folder.
+class WorkingDirectory {
+  public:
+    explicit WorkingDirectory(const std::string& path) : before_(fs::current_path()) {
+        fs::current_path(path);
+    }
+    ~WorkingDirectory() { fs::current_path(before_); }
+    WorkingDirectory(const WorkingDirectory&) = delete;
+    WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+
+  private:
+    fs::path before_;
+};
+
+TEST(SaveState, DoesNotReplaceFoldersThatContainTheWorkingDirectory) {
+    const TemporaryFolder folder;
+    fs::create_directories(folder / "empty");
+    Accelerator accelerator({.cpu = true});
+    accelerator.save_state(folder / "c");
+    fs::create_directories(folder / "c/inside");
+    for (const auto& [directory, path] : std::vector<std::pair<std::string, std::string>>{
+             {"empty", "."}, {"c/inside", ".."}, {"c/inside", "../../c/"}, {"c", folder / "c"}}) {
+        const WorkingDirectory here(folder / directory);
+        expect_error<UsageError>({"save_state: ", str("'", path, "'").c_str(),
+                                  "is or contains the working directory; save to a subfolder"},
+                                 [&] { accelerator.save_state(path); });
+        EXPECT_EQ(folder.count(), 2u);
+        EXPECT_TRUE(fs::equivalent(".", folder / directory));
+    }
+    const WorkingDirectory here(folder / "empty");
+    EXPECT_EQ(accelerator.save_state("checkpoint"), "checkpoint");
+    accelerator.save_state("../c");
+    EXPECT_FALSE(fs::exists(folder / "c/inside"));
+}
+
+TEST(SaveState, ThrowsFileErrorForRelativePathsInADeletedWorkingDirectory) {
+    const TemporaryFolder folder;
+    fs::create_directories(folder / "deleted");
+    Accelerator accelerator({.cpu = true});
+    const WorkingDirectory here(folder / "deleted");
+    fs::remove(folder / "deleted");
+    nn::Linear linear(2, 2);
+    for (const char* path : {"c", ".", "../c", "a/b"}) {
+        SCOPED_TRACE(path);
+        expect_error<FileError>({path, "the working directory may have been deleted"},
+                                [&] { accelerator.save_state(path); });
+        EXPECT_THROW(accelerator.load_state(path), FileError);
+        EXPECT_THROW(accelerator.save_model(linear, path), FileError);
+    }
+    EXPECT_EQ(folder.count(), 0u);
+    accelerator.save_state(folder / "c");
+    EXPECT_NO_THROW(accelerator.load_state(folder / "c"));
+}
+
 }  // namespace
 }  // namespace axle
