@@ -225,6 +225,10 @@ void remove_checkpoint(const std::string& path) {
 CheckpointWriter::CheckpointWriter(const std::string& path, Durability durability)
     : path_(absolute_path(path)), durability_(durability) {
     const std::optional<FileKind> there = kind_of(path_);
+    if (there == FileKind::link)
+        fail(path_,
+             "can't be replaced by a checkpoint: it is a symbolic link, which is not followed; "
+             "pass the folder to which it refers, or remove the link");
     if (there &&
         !(there == FileKind::folder && (is_checkpoint(path_) || list_folder(path_).empty())))
         fail(path_, "can't be replaced by a checkpoint: it exists and is not a checkpoint");
@@ -238,7 +242,11 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
         if (attempt == kAttempts)
             fail(parent, "can't lock a temporary folder in it after 100 attempts");
         temporary_ = random_path(parent, kTemporary[0]);
-        create_directories(temporary_);
+        try {
+            create_directories(temporary_);
+        } catch (const FileError& error) {
+            fail(path_, str("can't be written: ", error.what()));
+        }
         if (auto lock = PathLock::try_folder(temporary_))
             lock_ = make_owning<PathLock>(std::move(*lock));
     }

@@ -101,15 +101,34 @@ TEST(Checkpoint, DoesNotReplaceFilesOrFoldersThatAreNotCheckpoints) {
     put(folder / "file", "text");
     put(folder / "thesis/chapter", "text");
     put(folder / "site/manifest.json", kForeign);
-    fs::create_symlink("nowhere", folder / "link");
-    for (const char* name : {"file", "thesis", "site", "link"})
+    for (const char* name : {"file", "thesis", "site"})
         expect_error<FileError>(
             {(folder / name).c_str(),
              "can't be replaced by a checkpoint: it exists and is not a checkpoint"},
             [&] { CheckpointWriter writer(folder / name); });
-    EXPECT_EQ(folder.count(), 4u);
+    EXPECT_EQ(folder.count(), 3u);
     EXPECT_EQ(read_file(folder / "site/manifest.json"), kForeign);
     EXPECT_EQ(read_file(folder / "thesis/chapter"), "text");
+}
+
+TEST(Checkpoint, DoesNotReplaceSymbolicLinks) {
+    const TemporaryFolder folder;
+    write(folder / "c", 1);
+    fs::create_directory(folder / "empty");
+    for (const char* target : {"nowhere", "c", "empty"}) {
+        fs::create_symlink(target, folder / "link");
+        expect_error<FileError>(
+            {(folder / "link").c_str(), "it is a symbolic link, which is not followed"},
+            [&] { CheckpointWriter writer(folder / "link"); });
+        fs::remove(folder / "link");
+    }
+    EXPECT_EQ(folder.count(), 2u);
+}
+
+TEST(CheckpointWriter, NamesTheCheckpointIfItsTemporaryFolderCannotBeCreated) {
+    expect_error<FileError>(
+        {"/proc/self/checkpoint: can't be written: ", "can't create the folder"},
+        [] { CheckpointWriter writer("/proc/self/checkpoint"); });
 }
 
 TEST(Checkpoint, ReplacesEmptyFoldersAndDamagedCheckpoints) {
