@@ -43,6 +43,13 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
     return first->device();
 }
 
+void check_defined(const char* op, const std::vector<Tensor>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        if (!tensors[i].defined())
+            throw UsageError(str(op, ": tensors[", i, "] is undefined; the list has ",
+                                 tensors.size(), tensors.size() == 1 ? " tensor" : " tensors"));
+}
+
 void check_floating(const char* op, const Tensor& x, const char* name) {
     if (!is_floating(x.dtype()))
         throw DTypeError(str(op, ": needs a floating dtype: ", name, " is ", x.dtype()));

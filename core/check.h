@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -11,6 +12,8 @@ namespace axle {
 // Returns the device of the tensors. Throws UsageError if a tensor is undefined, and DeviceError if
 // the tensors are on different devices.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
+// Throws UsageError with the index of a tensor in the list if it is undefined.
+void check_defined(const char* op, const std::vector<Tensor>& tensors);
 // Throws DTypeError unless x is f64, f32, f16 or bf16. The message calls the tensor `name`.
 void check_floating(const char* op, const Tensor& x, const char* name = "x");
 // Throws DTypeError unless the index is i64 or i32.

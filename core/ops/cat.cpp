@@ -82,7 +82,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("cat");
     if (tensors.empty()) throw ValueError("cat: needs at least 1 tensor: the list is empty");
-    check_device("cat", {&tensors[0]});
+    check_defined("cat", tensors);
     DType dtype = tensors[0].dtype();
     bool are_vectors = true;
     for (const Tensor& t : tensors) {

@@ -172,8 +172,10 @@ const Tree& Tree::operator[](std::string_view key) const {
     if (const Tree* value = find(key)) return *value;
     throw IndexError(str("Tree: no key ", in_quotes(key), "; existing keys: ", keys_of(entries())));
 }
-Tree& Tree::operator[](std::string_view key) {
+Tree& Tree::operator[](std::string_view key) try {
     return const_cast<Tree&>(std::as_const(*this)[key]);
+} catch (const IndexError& error) {
+    throw IndexError(str(error.what(), "; to add a key, call set(key, value)"));
 }
 
 const Tree& Tree::at(std::int64_t index) const {

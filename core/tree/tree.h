@@ -138,7 +138,7 @@ class Tree {
     Map entries() &&;
 
     // Returns the value of a key. If the key is missing, throws IndexError, which lists the
-    // existing keys.
+    // existing keys. set() adds a key.
     const Tree& operator[](std::string_view key) const;
     Tree& operator[](std::string_view key);
     // Returns an element of a list. Throws IndexError if the index is out of range, and ValueError

@@ -172,10 +172,16 @@ void Agreements::check_same(std::uint32_t id, const Group& group, const Round& r
         first += str(" with ", round.first.counts.size(), " sizes");
         then += str(" with ", call.counts.size(), " sizes");
     }
+    // Calls of different operations often follow a loop that one rank has left early.
+    const char* const hint =
+        round.first.op == call.op
+            ? ""
+            : "; all ranks must make the same calls: if a rank leaves a loop early, as with "
+              "break, all ranks must leave it";
     throw AgreementError(-1, str(name_of_round(id, group.ranks, call.sequence),
                                  id == 0 ? " of the group differs: " : " differs: ",
                                  ranks_text(others), others.size() == 1 ? " calls " : " call ",
-                                 first, ", rank ", rank, " calls ", then));
+                                 first, ", rank ", rank, " calls ", then, hint));
 }
 
 void Agreements::check_unavailable(std::uint32_t id, const Group& group, const Round& round) const {

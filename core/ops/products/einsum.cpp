@@ -267,6 +267,7 @@ Tensor einsum(const std::string& text, const std::vector<Tensor>& operands) {
     if (operands.empty() || equation.inputs.size() != operands.size())
         throw ValueError(str(equation.prefix(), "the equation has ", equation.inputs.size(),
                              " operands, but ", operands.size(), " are given"));
+    check_defined("einsum", operands);
     for (const Tensor& x : operands) check_device("einsum", {&operands[0], &x});
     std::vector<int> ellipses;
     for (std::size_t i = 0; i < operands.size(); ++i)

@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
+#include "tests/close.h"
 
 namespace axle {
 namespace {
@@ -86,6 +87,20 @@ TEST(Linspace, ReturnsTheExactEndPoint) {
     for (const DType dtype : {f64, f32, f16, bf16})
         EXPECT_EQ(linspace(0, 1, 50, {dtype}).select(0, -1).item(), 1);
     EXPECT_TRUE(linspace(0, 1, 3, {.requires_grad = true}).requires_grad());
+}
+
+TEST(Ops, NameTheUndefinedTensorOfAList) {
+    const Tensor none, x = ones({2, 2});
+    tests::expect_error<UsageError>({"cat: tensors[0] is undefined; the list has 2 tensors"}, [&] {
+        cat({none, x});
+    });
+    tests::expect_error<UsageError>({"cat: tensors[2] is undefined; the list has 3 tensors"}, [&] {
+        cat({x, x, none});
+    });
+    tests::expect_error<UsageError>({"einsum: tensors[1] is undefined; the list has 2 tensors"},
+                                    [&] {
+                                        einsum("ij,jk->ik", {x, none});
+                                    });
 }
 
 }  // namespace

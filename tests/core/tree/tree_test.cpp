@@ -67,7 +67,7 @@ TEST(Tree, ListsExistingKeysWhenKeyIsMissing) {
     EXPECT_EQ(error_of<IndexError>([&] { batch["label"]; }),
               "Tree: no key 'label'; existing keys: 'input_ids', 'labels'");
     EXPECT_EQ(error_of<IndexError>([&] { Tree::map()["x"]; }),
-              "Tree: no key 'x'; existing keys: none");
+              "Tree: no key 'x'; existing keys: none; to add a key, call set(key, value)");
     EXPECT_EQ(batch.find("label"), nullptr);
     EXPECT_TRUE(batch.contains("labels"));
 }

@@ -108,6 +108,7 @@ TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
     const Case cases[] = {
         {[](CollectiveCall& p) { p.op = Collective::reduce_scatter; }, "reduce_scatter(sum)"},
         {[](CollectiveCall& p) { p.op = Collective::barrier; }, "calls barrier"},
+        {[](CollectiveCall& p) { p.op = Collective::barrier; }, "if a rank leaves a loop early"},
         {[](CollectiveCall& p) { p.dtype = f64; }, "float64"},
         {[](CollectiveCall& p) { p.numel = 99; }, " 99 "},
         {[](CollectiveCall& p) { p.numel = 0; }, "of 0 float32"},
