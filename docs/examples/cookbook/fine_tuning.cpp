@@ -75,5 +75,12 @@ int main() {
     const Tensor ids = axle::randint(1, 9, {4, 8});
     model.to(axle::Device::cpu());
     const bool same = (model(ids) - again(ids)).abs().max().item() == 0;
-    return accuracy.compute() > 0.95 && same ? 0 : 1;
+
+    // [classes]
+    again.classifier = axle::nn::Linear(again.config.hidden_size, 5);
+    again.config.labels = {"bus", "car", "train", "tram", "truck"};
+    again.train();
+    // [/classes]
+    const bool has_new_classes = again(ids).shape()[1] == 5;
+    return accuracy.compute() > 0.95 && same && has_new_classes ? 0 : 1;
 }
