@@ -279,12 +279,12 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // states, registered objects, the state of replicas (dist::DataParallel::state_dict) and,
     // between two updates, gradients. Returns its path. Its directory is created complete or not at
     // all (accel/state/checkpoint.h). A checkpoint of a loop body resumes with the next batch.
-    //
     // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
-    // ValueError if the directory exists. Otherwise it is required (ValueError) and replaces an
-    // existing checkpoint. Throws FileError if a file cannot be written (asynchronous saves: in
-    // wait_for_saves()). Throws UsageError if output_dir contains the working directory, or if a
-    // model, optimizer or scheduler was destroyed or prepared by another Accelerator, none later.
+    // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an
+    // existing checkpoint is replaced. Throws FileError if a file cannot be written (an
+    // asynchronous save: in wait_for_saves()). Throws UsageError if output_dir is or contains the
+    // working directory, or if a prepared model, optimizer or scheduler was destroyed or prepared
+    // by another Accelerator, and none was prepared after that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();
