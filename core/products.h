@@ -28,9 +28,9 @@ Tensor addr(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, 
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1,
                Scalar alpha = 1);
 Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
-// Returns the product of n times the matrix x [..., m, m]. The result is the identity for n = 0,
-// and the power -n of the inverse for a negative n (linalg/functions.cpp). Throws ShapeError unless
-// the matrices are square, and linalg::LinAlgError if n is negative and a matrix is singular.
+// Returns the n-th matrix power of x [..., m, m] (linalg/functions.cpp). The result is the identity
+// for n = 0, and the power of the inverse for a negative n. Throws ShapeError unless the matrices
+// are square, and linalg::LinAlgError if n is negative and a matrix is singular.
 Tensor matrix_power(const Tensor& x, std::int64_t n);
 // Return the product of two or more matrices in the order that needs the fewest multiplications.
 // The first and the last operand of multi_dot can be vectors. Throw ValueError if chain_matmul gets

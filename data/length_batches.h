@@ -31,12 +31,12 @@ struct BucketBatchSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Batches of batch_size samples with similar lengths. With shuffle, the samples are first put in
-// random order. They are divided into buckets of bucket_batches * batch_size samples. The samples
-// of a bucket are sorted by length and cut into batches. With shuffle, the batches are then put in
-// random order. The samples that do not fill a batch are removed before bucketing; they form the
-// last batch, or are dropped with drop_last. The order depends only on the lengths, the options,
-// the seed and the epoch.
+// A sampler that groups samples of similar lengths into batches of batch_size samples. With
+// shuffle, the samples are first put in random order. Samples at the end that do not fill a batch
+// are set aside; they form the last batch, or are dropped with drop_last. The other samples are
+// divided into buckets of bucket_batches * batch_size samples. The samples of a bucket are sorted
+// by length and cut into batches. With shuffle, these batches are then put in random order. The
+// order depends only on the lengths, the options, the seed and the epoch.
 class BucketBatchSampler : public BatchSampler {
   public:
     // lengths[i] is the length of sample i, in any unit. Throws ValueError if a length is negative,

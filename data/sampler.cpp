@@ -21,18 +21,18 @@ void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
     for (const Growth& growth : growths) {
         if (growth.size <= before.size || growth.at <= before.at || growth.at >= growth.size)
             throw ValueError(str(
-                "Sampler: the growths of a pass must have increasing sizes and positions, and "
-                "each position must be positive and below its size: size ",
+                "Sampler: the growths of the dataset must have increasing sizes and positions, and "
+                "each position must be positive and below the size of its growth: size ",
                 growth.size, ", position ", growth.at,
                 before.size == 0 ? ""
                                  : str(", after size ", before.size, ", position ", before.at)));
         before = growth;
     }
     if (before.size >= size && !growths.empty())
-        throw ValueError(
-            str("Sampler: the size of the last growth of a pass must be below the size of the "
-                "pass: the growth has size ",
-                before.size, ", the pass has size ", size));
+        throw ValueError(str(
+            "Sampler: the last growth must have a smaller size than the dataset: the growth has "
+            "size ",
+            before.size, ", the dataset has ", size, " samples"));
 }
 
 std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }

@@ -127,9 +127,9 @@ void check_config_fields(const DeepSpeedConfig& config) {
                              "; write them in the DeepSpeed configuration alone"));
 }
 
-// Merges the given options into a configuration. Throws ValueError if a section is missing or
-// invalid, or if a value of the configuration differs from the option and is neither null nor
-// "auto". Also throws the errors of check_config_fields().
+// Merges the given options into a configuration. Throws ValueError if zero_optimization is missing,
+// if a section is not a map, or if a value of the configuration differs from the option and is
+// neither null nor "auto". Also throws the errors of check_config_fields().
 void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) {
     const Tree* const zero = config.find("zero_optimization");
     if (zero == nullptr || !zero->is_map())

@@ -79,7 +79,7 @@ BlockChecksums block_checksums(const Tree& description) {
     const std::int64_t block_size = given == nullptr ? kSmallestBlock : given->integer();
     if (block_size < kSmallestBlock || block_size % kSmallestBlock != 0)
         throw ValueError(
-            str(kBlockSize, " must be a multiple of ", kSmallestBlock, ": ", block_size));
+            str(kBlockSize, " must be a positive multiple of ", kSmallestBlock, ": ", block_size));
     if (size <= block_size) return {block_size, {whole}};
     if (blocks == nullptr) return {block_size, {}};
     const std::string& text = blocks->string();

@@ -162,7 +162,8 @@ void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
         if (!skips)
             throw FileError(str("load_state: the newest checkpoint may be damaged: ", reason,
                                 newest_path.empty() ? "" : "; the newest undamaged one is ",
-                                printable(newest_path)));
+                                printable(newest_path),
+                                newest_path.empty() ? "" : "; pass its path or skip_damaged"));
         axle::log(LogLevel::warning, "load_state: a damaged checkpoint is skipped: ", reason);
     }
 }

@@ -58,8 +58,9 @@ class ControlChannel {
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
     // Waits for a failure, at most 1.5 seconds.
     void wait_for_failure(Lock& lock);
-    // Sends a message. The caller must not have locked the mutex. If the connection is lost, throws
-    // the failure of the job. If no failure is received, throws the error of the socket.
+    // Sends a message. The caller must not have locked the mutex. If the connection is lost, waits
+    // at most 1.5 seconds for the failure of the job and throws it as CommError, or rethrows the
+    // SocketError if no failure is received.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));

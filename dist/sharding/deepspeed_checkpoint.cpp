@@ -226,8 +226,8 @@ void DeepSpeedCheckpoint::read_groups(const Tree& shapes, const std::vector<Tree
             offset += weight.length_ + padding;
             add(name, std::move(weight));
         }
-        // DeepSpeed pads the vector to a multiple of 2 elements per process, and omits a part of
-        // the padding.
+        // DeepSpeed pads the vector to a multiple of 2 elements per process, but does not save all
+        // of the padding, so only the rounded sizes are compared.
         if (divide_up(offset, alignment) != divide_up(flats_[g].size, alignment))
             throw ValueError(str("group ", g, " has ", flats_[g].size,
                                  " elements, but the shapes of its weights have ", offset));

@@ -6,7 +6,7 @@
 namespace axle::tests {
 
 void add_recurrent_cases(Cases& cases) {
-    // Rows of a step whose state is [batch, hidden].
+    // Returns the inputs of one step: two tensors of gates [batch, gates * hidden], and the state.
     const auto row = [](std::int64_t gates, std::int64_t batch, std::int64_t hidden) {
         const Shape sums = {batch, gates * hidden};
         return Row{floats(sums), floats(sums), floats({batch, hidden})};

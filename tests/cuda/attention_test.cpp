@@ -229,7 +229,7 @@ TEST_F(CudnnAttention, ClearsOutputsOfQueriesWithoutKeys) {
     }
 }
 
-TEST_F(CudnnAttention, ReplacesInfiniteLogSumsByLargeFiniteNumbers) {
+TEST_F(CudnnAttention, ReplacesNegativeInfiniteLogSumExpWithALargeNumber) {
     const Tensor lse = to(full({2, 3}, -kInfinity), kGpu);
     Tensor finite = empty({2, 3}, {f32, kGpu});
     kernels::cudnn::replace_infinity(cuda_context(kGpu.index), lse.view(), finite.view());

@@ -213,9 +213,9 @@ void expect_no_trace_of_kills(int size, int chains) {
                    {"chains_that_differ", different}});
 }
 
-TEST(KilledRun, EndsWithTheBitsOfAnUninterruptedRun) { expect_no_trace_of_kills(2, 3); }
+TEST(KilledRun, ResumesBitExactly) { expect_no_trace_of_kills(2, 3); }
 
-TEST(KilledRun, EndsWithTheBitsOfAnUninterruptedRunInALongRun) {
+TEST(KilledRun, ResumesBitExactlyInALongRun) {
     expect_no_trace_of_kills(1, 100);
     expect_no_trace_of_kills(2, 100);
     expect_no_trace_of_kills(4, 100);

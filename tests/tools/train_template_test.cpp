@@ -241,7 +241,7 @@ TEST_F(TrainTemplate, ResumesTheLatestCheckpointOfTheLatestRun) {
 }
 
 // Covers 32.more, 25.total_progress.
-TEST_F(TrainTemplate, CountsUpdatesInTheTotalBarAfterResuming) {
+TEST_F(TrainTemplate, CountsUpdatesInTheTotalProgressBarAfterResuming) {
     const Arguments two = {"training.gradient_accumulation_steps=2", "training.checkpoint_steps=7"};
     train("whole", two);
     Arguments again = two;

@@ -69,8 +69,8 @@ std::string secret_in(const std::string& path) {
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
     constexpr std::size_t kShortest = 16;
     if (token.size() < kShortest)
-        throw ValueError(str(printable(path), ": a secret must have at least ", kShortest,
-                             " characters: it has ", token.size()));
+        throw ValueError(str("launch: the token in ", printable(path), " must have at least ",
+                             kShortest, " characters: it has ", token.size()));
     return token;
 }
 

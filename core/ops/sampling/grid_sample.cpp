@@ -34,7 +34,7 @@ Tensor in_elements(const Tensor& position, const SampledAxis& axis) {
     return ((position + 1.0) * size - 1.0) / 2.0;
 }
 
-// Limits positions to the elements. The gradient is 0 at the limits, too, as in PyTorch.
+// Clamps positions to [0, size - 1]. The gradient is also 0 at both ends, as in PyTorch.
 Tensor within_axis(const Tensor& at, const SampledAxis& axis) {
     const double last = static_cast<double>(axis.size - 1);
     return where(logical_and(at > 0.0, at < last), at, clamp(at.detach(), 0.0, last));

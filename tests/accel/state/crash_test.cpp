@@ -38,8 +38,8 @@ using tests::Training;
     _exit(3);
 }
 
-// Kills a child when `time` has passed after its first report of a checkpoint. Returns the last
-// number of batches that the child reported.
+// Starts a child that runs train_and_save(), and kills it `time` after its first report. Returns
+// the last number of batches that it reported, or -1 if there is none.
 std::int64_t killed_run(const std::string& folder, bool same_place,
                         std::chrono::microseconds time) {
     int ends[2];

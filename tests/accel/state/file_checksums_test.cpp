@@ -104,7 +104,7 @@ TEST(FileBlocks, VerifiesOnlyRequestedBlocksAndNamesTheDamagedOne) {
 
 TEST(FileChecksums, RejectInvalidBlockSizesAndMissingChecksums) {
     for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, kMiB - 1, kMiB + 1})
-        expect_error<ValueError>({"block_size must be a multiple of 1048576: "}, [&] {
+        expect_error<ValueError>({"block_size must be a positive multiple of 1048576: "}, [&] {
             block_checksums({{"size", 5}, {"crc32", 0}, {"block_size", size}, {"blocks", ""}});
         });
     expect_error<ValueError>({"blocks must have 2 checksums of 8 hexadecimal digits"}, [&] {

@@ -126,7 +126,7 @@ void expect_exact_resumption(int ranks, Options options, int window = 1) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgdState, ResumesWithTheBitsOfAnUninterruptedRun) {
+TEST(PowerSgdState, ResumesBitExactly) {
     for (const bool batched : {false, true})
         for (const bool warm : {false, true}) {
             SCOPED_TRACE(str("batched ", batched, ", warm start ", warm));
@@ -134,7 +134,7 @@ TEST(PowerSgdState, ResumesWithTheBitsOfAnUninterruptedRun) {
         }
 }
 
-TEST(PowerSgdState, ResumesBetweenUpdatesWithTheBitsOfAnUninterruptedRun) {
+TEST(PowerSgdState, ResumesBitExactlyBetweenUpdates) {
     expect_exact_resumption(
         2, [] { return power_sgd({}); }, 2);
 }

@@ -79,7 +79,7 @@ Socket tcp_socket_without_peer() {
 }
 
 // Checks that the tests would detect a SIGPIPE.
-TEST(SigPipe, EndsAChildThatWritesToAClosedSocketDirectly) {
+TEST(SigPipe, EndsAChildThatWritesDirectlyAfterThePeerClosed) {
     const int status = status_in_child([] {
         Pair pair;
         pair.two = Socket();
@@ -88,7 +88,7 @@ TEST(SigPipe, EndsAChildThatWritesToAClosedSocketDirectly) {
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
 }
 
-TEST(SigPipe, IsNotRaisedByWritesToAClosedSocket) {
+TEST(SigPipe, IsNotRaisedByWritesAfterThePeerClosed) {
     EXPECT_EQ(status_in_child([] {
                   const Socket socket = tcp_socket_without_peer();
                   dist::wait_readable(socket, Clock::now() + 20s);

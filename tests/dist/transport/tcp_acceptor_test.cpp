@@ -214,7 +214,7 @@ TEST(TcpHandshake, RejectsAClientWithAnInvalidRank) {
                   "handshake: the peer closed the connection");
 }
 
-TEST(TcpHandshake, StopsWhenItIsCancelled) {
+TEST(TcpHandshake, ThrowsWhenCanceled) {
     const Socket listener = listen_at(dist::resolve("127.0.0.1", 0).front());
     const Socket cancel = dist::make_event();
     std::promise<pid_t> id;

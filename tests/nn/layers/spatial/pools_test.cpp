@@ -24,7 +24,7 @@ TEST(SpatialPoolingLayers, MatchTheirFunctionsOfSignals) {
     expect_same_bits(net(x), adaptive_avg_pool1d(adaptive_max_pool1d(x, 6), 4));
 }
 
-TEST(SpatialPoolingLayers, MatchTheirFunctionsOfVolumes) {
+TEST(SpatialPoolingLayers, MatchTheirFunctionsIn2dAnd3d) {
     manual_seed(5);
     const Tensor x = randn({2, 3, 6, 7, 8});
     nn::MaxPool3d largest({2, 3, 2}, {.stride = 2, .padding = {1, 0, 1}});
