@@ -148,7 +148,7 @@ Tree states_in(const std::string& folder) {
     return Tree{{"whole", std::move(whole)}, {"damaged", std::move(damaged)}};
 }
 
-// Throws FileError for a damaged checkpoint that may be newer than `newest`; if `skips`, only warns.
+// Throws FileError for a damaged checkpoint that may be newer than `newest`, or warns (`skips`).
 void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
                         const std::string& newest_path, bool skips) {
     std::map<std::string, std::string> newer;
