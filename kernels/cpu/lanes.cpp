@@ -39,14 +39,15 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
 }
 
 void widen_f16(const Half* x, float* y, std::int64_t n) {
-    const hn::Rebind<hwy::float16_t, FloatTag> d16;
     std::int64_t i = 0;
-    // If packs have one lane, this loop is skipped: it would not be faster, and Highway's scalar
-    // target converts infinities incorrectly.
-    for (; Pack::kLanes > 1 && i + Pack::kLanes <= n; i += Pack::kLanes) {
+    // Without an instruction for the conversion, Highway converts infinities and NaN incorrectly.
+#if HWY_TARGET != HWY_SSE2 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+    const hn::Rebind<hwy::float16_t, FloatTag> d16;
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
         const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(x + i));
         hn::StoreU(hn::PromoteTo(FloatTag(), half), FloatTag(), y + i);
     }
+#endif
     for (; i < n; ++i) y[i] = x[i];
 }
 
