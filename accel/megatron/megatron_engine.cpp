@@ -51,6 +51,7 @@ struct MegatronEngine::Recorded {
 
     Tensor joined() const {
         std::vector<Tensor> all;
+        all.reserve(outputs.size());
         for (const auto& [batch, output] : outputs) all.push_back(output);
         return all.empty() ? Tensor() : cat(all, 0);
     }
@@ -211,6 +212,7 @@ Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
     const Group group = replicas_of(accelerator, "avg_losses_across_data_parallel_group");
     const NoGrad no_grad;
     std::vector<Tensor> numbers;
+    numbers.reserve(losses.size());
     for (const Tensor& loss : losses) numbers.push_back(loss.reshape({1}));
     const Tensor means = cat(numbers, 0);
     if (group != nullptr) group->all_reduce(means, dist::ReduceOp::mean);

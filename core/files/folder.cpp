@@ -57,7 +57,7 @@ void add_contents(int parent, const std::string& name, const std::string& path,
         FileStatus status;
         const int result = file_system().status(folder.get(), entry, status);
         if (result == -ENOENT) continue;  // another process has removed it
-        if (result < 0) fail_with(path + "/" + prefix + entry, "can't be read", result);
+        if (result < 0) fail_with(str(path, "/", prefix, entry), "can't be read", result);
         auto& list = status.kind == FileKind::folder ? found.folders
                      : status.kind == FileKind::file ? found.files
                                                      : found.others;
