@@ -27,25 +27,6 @@ struct Pair {
     }
 };
 
-// Returns log(base^a + base^b) / log(base) with base = e^scale. An infinite maximum is not
-// subtracted, because inf - inf is NaN.
-Tensor log_of_sum(const char* op, const Tensor& a, const Tensor& b, double scale) {
-    const AutocastGuard off(std::nullopt);
-    const Pair pair(op, a, b);
-    Tensor y;
-    {
-        const NoGrad no_grad;
-        const Tensor x = pair.a * scale, z = pair.b * scale, largest = maximum(x, z);
-        const Tensor shift = masked_fill(largest, isinf(largest), 0);
-        y = to((log(exp(x - shift) + exp(z - shift)) + shift) / scale, pair.dtype);
-    }
-    return record(op, y, {a, b},
-                  [a = saved(a), b = saved(b), scale](const Grads& dy, Needs) -> Grads {
-                      const Tensor share = sigmoid((a.get() - b.get()) * scale);
-                      return {dy[0] * share, dy[0] * (1 - share)};
-                  });
-}
-
 }  // namespace
 
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
@@ -156,13 +137,30 @@ Tensor sinc(const Tensor& x) {
     return to(masked_fill(sin(angle) / angle, is_zero, 1), at.dtype());
 }
 
+// An infinite maximum is not subtracted, because inf - inf is NaN.
 Tensor logaddexp(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("logaddexp");
-    return log_of_sum("logaddexp", a, b, 1);
+    const AutocastGuard off(std::nullopt);
+    const Pair pair("logaddexp", a, b);
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        const Tensor largest = maximum(pair.a, pair.b);
+        const Tensor shift = masked_fill(largest, isinf(largest), 0);
+        y = to(log(exp(pair.a - shift) + exp(pair.b - shift)) + shift, pair.dtype);
+    }
+    return record("logaddexp", y, {a, b},
+                  [a = saved(a), b = saved(b)](const Grads& dy, Needs) -> Grads {
+                      const Tensor share = sigmoid(a.get() - b.get());
+                      return {dy[0] * share, dy[0] * (1 - share)};
+                  });
 }
 Tensor logaddexp2(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("logaddexp2");
-    return log_of_sum("logaddexp2", a, b, std::numbers::ln2);
+    const AutocastGuard off(std::nullopt);
+    const Pair pair("logaddexp2", a, b);  // checks the operands
+    const auto scaled = [](const Tensor& x) { return widened(as_floating(x)) * std::numbers::ln2; };
+    return to(logaddexp(scaled(a), scaled(b)) / std::numbers::ln2, pair.dtype);
 }
 
 }  // namespace axle

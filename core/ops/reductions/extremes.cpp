@@ -85,19 +85,11 @@ std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, st
             positions};
 }
 
-// Returns ln(e^a + e^b). Infinite maxima are not subtracted, because inf - inf is NaN.
-Tensor log_add_exp(const Tensor& a, const Tensor& b) {
-    const Tensor largest = maximum(a, b);
-    const Tensor shift = masked_fill(largest, isinf(largest), 0);
-    return add(log(add(exp(sub(a, shift)), exp(sub(b, shift)))), shift);
-}
-
 Tensor log_cumulative_sum(Tensor x, int d) {
     const std::int64_t n = x.shape()[d];
     for (std::int64_t offset = 1; offset < n; offset *= 2)
-        x = after_offset(
-            x, d, offset,
-            log_add_exp(narrow(x, d, offset, n - offset), narrow(x, d, 0, n - offset)));
+        x = after_offset(x, d, offset,
+                         logaddexp(narrow(x, d, offset, n - offset), narrow(x, d, 0, n - offset)));
     return x;
 }
 

@@ -194,7 +194,7 @@ bool is_nan([[maybe_unused]] Lane x) {
     return false;
 }
 
-// Where the rows of cumulative_extreme() begin, and the distances of their elements.
+// The pointers and strides of one row of cumulative_extreme().
 struct ExtremesOfRow {
     bool largest;
     DType dtype;
