@@ -91,7 +91,7 @@ ReservedPort::ReservedPort(int port) {
     where.sin_port = htons(static_cast<in_port_t>(port));
     if (port < 0 || port > 65535)
         throw ValueError(str("launch: the port must be from 0 to 65535: ", port));
-    where.sin_addr.s_addr = htonl(INADDR_ANY);  // any address, because the socket does not listen
+    where.sin_addr.s_addr = htonl(INADDR_ANY);  // all addresses; the socket never listens
     OwnedFd fd = adopt_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     auto* const any = reinterpret_cast<sockaddr*>(&where);
     const auto bind = [&] { return ::bind(fd.get(), any, sizeof where) == 0; };

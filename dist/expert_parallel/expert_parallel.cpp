@@ -84,7 +84,7 @@ class DividedExperts : public nn::ExpertPolicy {
     static Orders orders_of(const std::vector<RowCounts>& received, std::int64_t experts) {
         Orders orders;
         for (std::int64_t e = 0; e < experts; ++e) {
-            std::int64_t first = 0, count = 0;  // the rank's first row, and its number of rows
+            std::int64_t first = 0, count = 0;  // the rank's first row; the expert's number of rows
             for (const RowCounts& from : received) {
                 const std::int64_t begin = first + sum_of(from.begin(), e);
                 const std::int64_t n = from[static_cast<std::size_t>(e)];

@@ -29,7 +29,7 @@ constexpr Bytes kMaxReducedByAll = 128 << 10;
 constexpr Bytes kPart = 512 << 10;
 // The maximum size in bytes of a broadcast that the root sends whole to each rank. With more than
 // two ranks, a larger broadcast is scattered over the ranks, which then exchange their parts. The
-// root thus sends the data only once.
+// root thus sends less than twice the data, regardless of the number of ranks.
 constexpr Bytes kBroadcastWhole = 64 << 10;
 
 // Slots of internal messages, and the first slot for user messages.

@@ -79,6 +79,8 @@ class DeviceEngine {
 struct NcclNegotiation {
     std::string error, token;
 };
+// Decides whether the ranks of a group can use NCCL. All ranks of the group must call this
+// function. Throws CommError if a rank does not call it within `timeout`.
 NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int rank, int size,
                                int device, std::chrono::milliseconds timeout);
 // Opens the NCCL engine and waits for the other ranks. Failures of the engine are reported to

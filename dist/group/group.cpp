@@ -111,8 +111,8 @@ void ProcessGroup::Impl::use(std::unique_ptr<HostEngine> engine) {
     job->add(engine_.get(), [used = engine_.get()] { used->abort(); });
 }
 
-// Calls `run` and returns its error, or nullptr. If an engine fails, finds the cause of the failure
-// and reports it, so that the other ranks do not wait for this rank.
+// Calls `run` and returns its error, or nullptr. Reports an error, so that the other ranks do not
+// wait for this rank. A CommError is first replaced by the failure that caused it.
 std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
                                                const std::function<void()>& run) {
     Control& control = job->control();

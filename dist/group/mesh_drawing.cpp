@@ -39,8 +39,8 @@ int checked_size(const std::vector<DeviceMesh::Dimension>& dimensions) {
     return static_cast<int>(ranks);
 }
 
-// Returns the index of the rank's group among the groups of a dimension. Ranks along the dimension
-// differ by `stride`.
+// Returns the index of the rank's group among the groups of a dimension. Neighboring ranks along
+// the dimension differ by `stride`.
 int group_of(int rank, int size, int stride) {
     return rank / (size * stride) * stride + rank % stride;
 }

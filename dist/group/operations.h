@@ -46,9 +46,9 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree);
 Tree gather_object(ProcessGroup& group, const Tree& object);
 
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
-// returns the input without communication and without scaling. Throws DTypeError for integers if
-// the reduction is a mean or the scale is not 1, for the sum or mean of booleans, and for storage
-// dtypes.
+// returns the input without communication and without scaling. Throws DTypeError for integers and
+// booleans if the reduction is a mean or the scale is not 1, for the sum of booleans, and for
+// storage dtypes.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);

@@ -100,6 +100,7 @@ class ProcessGroup {
     const std::vector<int>& global_ranks() const;
 
     // --- collectives in place
+    // Overwrites x on every rank with the reduction of the tensors x of all ranks.
     void all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum) {
         all_reduce_async(x, op).wait();
     }
@@ -154,6 +155,7 @@ class ProcessGroup {
     Work send_async(const Tensor& x, int to, int tag = 0);
     Work recv_async(const Tensor& x, int from, int tag = 0);
 
+    // Waits until all ranks of the group have called barrier().
     void barrier();
 
     // Sets the reason that ranks receive if they wait for this rank when it leaves the job. ""

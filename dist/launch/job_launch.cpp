@@ -136,7 +136,8 @@ void JobLaunch::read_reports() {
     }
 }
 
-// Stops the processes after a failure on another machine.
+// Exchanges messages with the other machines. After a failure on another machine, sets the time at
+// which the processes of this machine are stopped.
 void JobLaunch::follow_machines() {
     if (options_.machines == nullptr) return;
     options_.machines->proceed();

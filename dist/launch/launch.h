@@ -109,8 +109,9 @@ struct SuperviseOptions {
     // The time between a signal that asks processes to end and SIGKILL. Also the time between the
     // end of a process with kExitAfterCheckpoint and SIGTERM to the other processes.
     Milliseconds grace{30000};
-    std::string log_dir =
-        {};  // logs are <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
+    // The folder of the log files <log_dir>/<launch>/<local rank>/{stdout,stderr}.log. <launch> is
+    // 0 for the first launch. If log_dir is "", no log files are written.
+    std::string log_dir = {};
     // Selects the streams that are copied to the streams of this process: 0 none, 1 stdout, 2
     // stderr, 3 both. Lines are copied with a prefix such as "[rank 1] ". Children inherit streams
     // that are neither logged nor copied.
@@ -149,7 +150,8 @@ struct JobNode {
     int master_port = 0;
     std::string token = {};
     // The number of CPU threads of each process. If 0, the number is OMP_NUM_THREADS. If this
-    // variable is not set, the number is the number of cores divided by the number of processes.
+    // variable is not set, the number is the number of usable physical cores divided by
+    // local_world_size, and at least 1.
     int num_threads = 0;
 };
 // Returns the environment variables of a process, such as RANK and WORLD_SIZE, that
@@ -182,13 +184,14 @@ struct MachinesOptions {
     std::function<void(const std::string& text)> on_change = {};
 };
 
-// Calls supervise() on several machines together. Each machine runs one launcher. All processes of
-// the job are started when all machines have joined, or after the join timeout if at least
-// min_nodes machines have joined. If a process fails, or a machine is lost because its launcher has
-// ended or is silent, the processes of all machines are stopped. The job is restarted on the
-// remaining machines, up to options.max_restarts times. It is not restarted without the machine
-// with node_rank 0, or if fewer than min_nodes machines have joined within the join timeout. A
-// machine can join again while the job runs, and takes part in the next launch.
+// Supervises a job on several machines, as supervise() does on one machine. Each machine runs one
+// launcher, which calls this function. All processes of the job are started when all machines have
+// joined, or after the join timeout if at least min_nodes machines have joined. If a process fails,
+// or a machine is lost because its launcher has ended or is silent, the processes of all machines
+// are stopped. The job is restarted on the remaining machines, up to options.max_restarts times. It
+// is not restarted without the machine with node_rank 0, or if fewer than min_nodes machines have
+// joined within the join timeout. A machine can join again while the job runs, and takes part in
+// the next launch.
 //
 // `commands` returns the commands of this machine for one launch. Its argument is machines.place
 // with the node_rank and num_nodes of the launch and the port of rank 0. The variable

@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// The maximum number of bytes that wait to be sent. With more bytes, because the peer does not
+// The maximum number of bytes that wait to be sent. If more bytes wait, because the peer does not
 // read, the connection is lost.
 constexpr std::size_t kMaxUnread = 4 * kMaxLauncherLine;
 constexpr int kReadsAtOnce = 16;  // reads per call, limited in case a peer sends continuously

@@ -130,7 +130,8 @@ void check_options(const SuperviseOptions& options) {
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }
 
-// Skips files in PATH that are not executable. No file is run by a shell, unlike execvp.
+// Skips files in PATH that are not executable. Unlike execvp(), the launcher does not run a file of
+// an unknown format with a shell.
 std::string find_program(const std::string& program) {
     namespace fs = std::filesystem;
     std::error_code ignored;

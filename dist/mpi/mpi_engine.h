@@ -1,8 +1,8 @@
 // Private to dist: MpiEngine, the implementation of HostEngine with the non-blocking collectives of
 // MPI.
 //
-// MPI transfers only bytes; Axle reduces the numbers (reduce.h). Therefore every element is
-// combined in the order of ranks and rounded once, with the same bits as over TCP, for all dtypes.
+// MPI transfers only bytes; Axle reduces the numbers (reduce.h). Every element is therefore
+// combined and rounded as over TCP, and all ranks get the same bits, for all dtypes.
 //
 // Data moves in rounds through memory of the engine. The counts of MPI, which are of type int, thus
 // suffice for all sizes. An operation that MPI cannot end after a failure does not access the
