@@ -148,7 +148,7 @@ std::optional<MachineRefused> MachineServer::reason_to_refuse(const Member& memb
     if (request.num_nodes != place.num_nodes)
         return differs("the number of machines", place.num_nodes, request.num_nodes);
     if (request.min_nodes != options_.min_nodes)
-        return differs("the least number of machines", options_.min_nodes, request.min_nodes);
+        return differs("the minimum number of machines", options_.min_nodes, request.min_nodes);
     if (request.local_world_size != place.local_world_size)
         return differs("the number of processes per machine", place.local_world_size,
                        request.local_world_size);

@@ -28,7 +28,9 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
     if (place.master_port < 1 || place.master_port > 65535)
         throw ValueError(str("launch: master_port must be from 1 to 65535: ", place.master_port));
     if (place.token.empty())
-        throw ValueError("launch: a job on several machines needs a token: it is empty");
+        throw ValueError(
+            "launch: a job on several machines needs a token, but place.token is empty: set it to "
+            "the same secret on all machines");
     if (o.min_nodes == 0) o.min_nodes = place.num_nodes;
     if (o.min_nodes < 1 || o.min_nodes > place.num_nodes)
         throw ValueError(str("launch: min_nodes must be from 1 to num_nodes: min_nodes ",

@@ -40,7 +40,7 @@ struct ScheduleReport {
 // contain the rank and the action, or the stage and the micro-batch.
 //
 // Throws ValueError
-// - if a rank waits for a message that is never sent (deadlock),
+// - if a rank waits for a message that is never sent (deadlock), or a message is never received,
 // - if the messages of a stage are sent and received in different orders,
 // - if an action uses a value that does not exist,
 // - if actions are missing, repeated or on a rank without their stage,

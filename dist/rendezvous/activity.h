@@ -24,8 +24,8 @@ class Activity {
     void announce_call(const CollectiveCall& call);
     void note(std::string_view text);
 
-    // heartbeat() returns the activity as a message. update() replaces the activity by that of a
-    // received message.
+    // heartbeat() returns the activity as a message. update() replaces the activity by the activity
+    // in a received message.
     Heartbeat heartbeat() const;
     void update(const Heartbeat& heartbeat);
 

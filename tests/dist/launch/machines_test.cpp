@@ -299,7 +299,7 @@ TEST_F(Launchers, RejectLaunchersWithOtherOptionsOrAMachineNumberInUse) {
                                   "machine 1"));
     start(1, started() + "sleep 60", [](MachinesOptions& o) { o.min_nodes = 2; });
     EXPECT_EQ(end(1), kThrew);
-    EXPECT_THAT(err(1), HasSubstr("the least number of machines is 3 on machine 0, but 2"));
+    EXPECT_THAT(err(1), HasSubstr("the minimum number of machines is 3 on machine 0, but 2"));
     // Two launchers have the same number, and one of them is rejected.
     start(1, started() + "sleep 60");
     const pid_t first = running_.at(1);
