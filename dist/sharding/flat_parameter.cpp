@@ -82,7 +82,7 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
     });
 }
 
-// Fills the part with this rank's elements of the parameters, or with those of rank 0 if
+// Fills the part with this rank's elements of the parameters. Uses the parameters of rank 0 if
 // sync_module_states is true.
 void FlatParameter::fill_part(bool sync_module_states) {
     const Tensor whole = zeros({total_}, {.dtype = part_.dtype(), .device = context_.device});

@@ -327,7 +327,8 @@ void ShardedPass::average_ignored() {
     if (context_.replicas != nullptr) average_together(*context_.replicas, gradients);
 }
 
-// Ends a pass: drops reductions in progress, and clears the records of final gradients.
+// Ends a pass: discards the results of reductions in progress, and clears the records of final
+// gradients.
 void ShardedPass::cancel() noexcept {
     reducing_.clear();
     for (const Unit& unit : units_)
