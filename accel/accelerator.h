@@ -158,8 +158,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
     // Returns the number of micro-batches since the last reset. With sync_with_dataloader, the last
-    // batch of a pass resets it to 0 (the end of the pass if short_window is drop, nothing if
-    // carry_over).
+    // batch of a pass resets it to 0 (with drop, the end of the pass; with carry_over, nothing).
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;

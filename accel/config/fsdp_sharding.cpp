@@ -63,8 +63,8 @@ class Names {
                 if (is_inside_any(modules_[i].first, unit.modules)) return i;
         return 0;
     }
-    // Removes units without parameters of their own, not counting ignored parameters and those of
-    // inner units. An example is a layer whose weight is tied to a parameter outside the unit.
+    // Removes units without parameters of their own, not counting ignored parameters and parameters
+    // of inner units. An example is a layer whose weight is tied to a parameter outside the unit.
     void drop_empty(Units& units, const std::vector<std::string>& ignored) const {
         std::vector<bool> has_parameters(units.size());
         for (const auto& names : parameters_) {

@@ -85,8 +85,9 @@ struct ParallelismConfig {
     bool pp_enabled() const { return pp_size > 1; }
     bool ep_enabled() const { return ep_size > 1; }
 
-    // Returns the configuration in the environment variables, or nullopt if none is set. Throws
-    // ValueError for text that is not an integer, but does not check the sizes.
+    // Returns the configuration in the environment variables, or nullopt unless
+    // ACCELERATE_USE_PARALLELISM_CONFIG is true. Throws ValueError for a size that is not an
+    // integer, but does not check the sizes.
     static std::optional<ParallelismConfig> from_environment();
 
     // Returns the dimensions that are larger than 1, in the order of the mesh.
