@@ -206,7 +206,7 @@ class Tracking::Guard : public Tracker {
     bool main_process_only_ = true;
     bool is_used_ = false;  // whether the tracker is called on this process
     bool running_ = false;
-    bool begun_ = false;  // whether log() was called since start()
+    bool begun_ = false;  // whether values were logged since start()
     bool reported_ = false;
     std::optional<std::int64_t> last_step_;
 };

@@ -51,8 +51,8 @@ class Logger {
     mutable std::optional<PartialState> state_;
 };
 
-// Parses "debug", "info", "warning", "error" or "critical", ignoring case. Throws ValueError for
-// other names.
+// Parses "debug", "info", "warning", "error" or "critical", ignoring case. "critical" is the same
+// level as "error". Throws ValueError for other names.
 LogLevel log_level(std::string_view name);
 
 // Returns a logger. If `level` is not given, it is read from ACCELERATE_LOG_LEVEL (as log_level()
