@@ -288,7 +288,7 @@ TEST_P(Collectives, AllReduceSeveralTensorsInOneCall) {
     });
 }
 
-TEST_P(Collectives, RunConcurrently) {
+TEST_P(Collectives, CompleteIfTheyAreWaitedForInReverseOrder) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         std::vector<Tensor> xs;

@@ -44,7 +44,7 @@ TEST(DeviceMesh, FlattensSeveralDimensionsIntoOne) {
     });
 }
 
-TEST(DeviceMesh, SupportsOneProcess) {
+TEST(DeviceMesh, HasGroupsOfSizeOneOnOneProcess) {
     const DeviceMesh mesh(dist::ProcessGroup::alone(), {{"dp", 1}, {"tp", 1}});
     EXPECT_EQ(mesh.get_group("tp")->size(), 1);
     EXPECT_EQ(mesh.coordinate("dp"), 0);

@@ -17,7 +17,6 @@ using tests::expect_same_bits;
 using tests::Group;
 using tests::kTinyBucket;
 
-// The test checks the order of the additions.
 TEST(TreeAccumulator, AddsInputsInPairs) {
     manual_seed(1);
     const Tensor terms = randn({8, 100});

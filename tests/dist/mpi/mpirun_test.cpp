@@ -1,6 +1,7 @@
 // Runs tests of this program in the processes of mpirun, with the engine library of each
-// implementation of MPI. These are the suite MpiBackend, and the tests of the host engine and of
-// process groups. Tests whose ranks share memory or die are left out.
+// implementation of MPI. These are the suite MpiBackend, and tests of the host engine, of process
+// groups and of collective operations. In the long runs, they include tests of data parallelism.
+// Tests whose ranks share memory or die are left out.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

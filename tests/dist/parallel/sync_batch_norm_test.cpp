@@ -82,7 +82,7 @@ TEST(SyncBatchNorm, MatchesBatchNormOfTheWholeBatch) {
     }
 }
 
-TEST(SyncBatchNorm, SupportsDifferentBatchSizesPerRank) {
+TEST(SyncBatchNorm, MatchesBatchNormIfRanksHaveDifferentBatchSizes) {
     for (const Rows& rows : {Rows{1, 5}, Rows{1, 1}, Rows{4, 1, 2}, Rows{0, 3}, Rows{3, 0, 1}}) {
         expect_whole_batch<nn::BatchNorm1d>(rows, {}, f64, 1e-12);
         expect_whole_batch<nn::BatchNorm2d>(rows, {2, 2}, f64, 1e-12);

@@ -1,4 +1,4 @@
-// Tests that all ranks throw the errors of a pipeline, and states of pipelines.
+// Tests errors and states of pipelines.
 #include <string>
 
 #include "core/autograd/autograd.h"
@@ -53,7 +53,7 @@ TEST(PipelineErrors, AreThrownOnAllRanksForDifferentSchedulesOrStages) {
     });
 }
 
-TEST(PipelineErrors, AreThrownForInterleavedSchedulesWithTooFewMicroBatches) {
+TEST(PipelineErrors, AreThrownIfInterleavedMicroBatchesAreNotAMultipleOfTheRanks) {
     expect_error_on_all(4, "needs a multiple of 4 micro-batches", [](int) {
         return PipelineOptions{
             .schedule = ScheduleKind::interleaved, .micro_batches = 2, .chunks = 2};

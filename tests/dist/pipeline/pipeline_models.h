@@ -57,8 +57,8 @@ inline Tree pipeline_batch(std::int64_t step, std::int64_t rows = kPipelineRows,
             {"labels", all.narrow(1, 1, time).contiguous()}};
 }
 
-// Returns AdamW for a model. Rounding in f32 makes gradients nonzero that are zero in exact
-// arithmetic, so the epsilon is large enough to make their updates small.
+// Returns AdamW for a model. In f32, rounding makes gradients nonzero that are zero in exact
+// arithmetic, so the epsilon of f32 models is large enough to make their updates small.
 template <class M>
 optim::AdamW pipeline_optimizer(M& model) {
     const bool is_wide = model.parameters().front().dtype() == f64;

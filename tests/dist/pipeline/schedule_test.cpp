@@ -98,7 +98,7 @@ TEST(PipelineSchedule, StoresFewerActivationsOnLaterRanksIn1F1BButNotInGPipeOrZe
     EXPECT_EQ(peaks(zero_bubble), (Peaks{4, 4, 4, 4}));
 }
 
-TEST(SimulateSchedule, SupportsAThousandRanks) {
+TEST(SimulateSchedule, ComputesTheTimeOf1024Ranks) {
     const Schedule schedule = make_schedule(one_forward_one_backward, 1024, 1024);
     EXPECT_DOUBLE_EQ(simulate(schedule).time, 3 * (1024 + 1023));
 }

@@ -311,7 +311,7 @@ TEST(Agreement, ThrowsTheGivenErrorIfTheJobHasNotFailed) {
     EXPECT_THAT(errors, ElementsAre("connection reset"));
 }
 
-TEST(Agreement, IsThreadSafe) {
+TEST(Agreement, AllowsConcurrentCallsInSeveralGroups) {
     const auto errors = run_job(ControlJob(3), [](Control& control) {
         for (std::uint32_t group = 1; group <= 4; ++group) control.open_group(group, {0, 1, 2});
         const auto failures = run_threads(4, [&](int thread) {

@@ -34,7 +34,7 @@ using testing::ThrowsMessage;
 
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
-TEST(ControlJoin, ReturnsRankAndSize) {
+TEST(ControlJoin, ReturnsRankSizeAndLocalAddress) {
     const auto errors = run_threads(3, [job = ControlJob(3)](int rank) {
         const auto control = job.join(rank);
         EXPECT_EQ(control->rank(), rank);

@@ -94,7 +94,7 @@ TEST(KeyValueStore, StoresBinaryValuesUpToItsLimitsAndRejectsLongerOnes) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(KeyValueStore, IsThreadSafe) {
+TEST(KeyValueStore, AllowsConcurrentCallsOfSeveralThreads) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         const auto failures = run_threads(4, [&](int thread) {
             for (int i = 0; i < 100; ++i) {

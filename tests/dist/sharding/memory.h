@@ -95,8 +95,8 @@ inline ShardedBytes measure_sharded_bytes(const RankRunner& run, const MeasuredM
 // the model and two blocks are gathered. In backward, there are also whole gradients of the unit of
 // the model, of two blocks that are being reduced, and of the next block. There are also the
 // reduced parts of these gradients, and the gradient of one parameter, which is at most a third of
-// a block. Allocated sizes are larger by up to a factor of `rounding`. A sum over several widths
-// averages over the rounding of the state.
+// a block. Allocated sizes are larger by up to a factor of `rounding`. If `bytes` is a sum over
+// models of several widths, the rounding of the sizes of parts averages out.
 inline void expect_memory_of_parts(const ShardedBytes& bytes, double rounding) {
     const double parts = 0.27 * bytes.alone;
     EXPECT_LE(bytes.parts, parts);

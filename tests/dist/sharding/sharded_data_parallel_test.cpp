@@ -92,7 +92,7 @@ TEST_P(ShardedRanks, AccumulateGradientsWithoutSync) {
     }
 }
 
-TEST(ShardedDataParallel, SendsTheExpectedNumberAndSizeOfMessages) {
+TEST(ShardedDataParallel, RunsOnlyTheCollectivesThatItsStrategyNeeds) {
     for (const ShardingStrategy strategy : kStrategies)
         for (const int ranks : {2, 3, 4})
             tests::expect_communication_of_formula(tests::on_cpu_ranks, ranks, strategy);
