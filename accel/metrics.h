@@ -64,6 +64,7 @@ class Metric : public Checkpointable {
     Metric(const Metric&) = delete;
     Metric& operator=(const Metric&) = delete;
 
+    // Sets the sums to 0.
     void reset();
     // Returns the sums over all processes, on the CPU.
     Tree state_dict() const override;
@@ -219,6 +220,8 @@ class F1 : public ClassCounts {
     F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options = {});
 
     double compute() const { return scores().f1; }
+    // scores() returns the scores of all classes, combined as F1Options::average specifies.
+    // per_class() returns the scores of each class, indexed by class.
     ClassScores scores() const;
     std::vector<ClassScores> per_class() const;
 

@@ -71,8 +71,8 @@ struct ParallelismConfig {
     std::optional<TorchContextParallelConfig> cp_handler = {};
     std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};
 
-    // Return the product of all sizes of the mesh, of the data parallel sizes, and of the other
-    // sizes.
+    // total_size() returns the number of processes in the mesh. It is the product of the two other
+    // results: the number of data parallel processes, and the product of the other sizes.
     int total_size() const { return data_parallel_size() * non_data_parallel_size(); }
     int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
     int non_data_parallel_size() const { return pp_size * tp_size * cp_size * sp_size; }

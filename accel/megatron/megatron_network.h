@@ -23,7 +23,8 @@ std::optional<MegatronNetwork> network_of(nn::Module& model, int tp_degree = 1);
 // set but no eod_token is known.
 void set_network_size_args(MegatronLMPlugin& plugin, nn::Module& model);
 
-// The parameters that need a gradient, indexed by [is_scaled][has_no_decay].
+// The parameters that need a gradient, indexed by [is_scaled][has_no_decay], as scale_lr_cond and
+// no_wd_decay_cond of the plugin select them.
 using MegatronParameters = std::array<std::array<std::vector<Tensor>, 2>, 2>;
 MegatronParameters divide_parameters(const nn::Module& model, const MegatronLMPlugin& plugin);
 

@@ -36,7 +36,10 @@ class Tracker {
     Tracker& operator=(const Tracker&) = delete;
     virtual ~Tracker() = default;
 
+    // Returns the name that selects the tracker in get_tracker() and log_kwargs.
     virtual std::string name() const = 0;
+    // Returns whether the tracker needs a folder. If true, the Accelerator's constructor throws
+    // ValueError without logging_dir and project_dir.
     virtual bool requires_logging_directory() const { return false; }
     // Returns whether only the main process calls the tracker. If false, all processes call it.
     virtual bool main_process_only() const { return true; }

@@ -84,7 +84,7 @@ struct NcclNegotiation {
 NcclNegotiation negotiate_nccl(Control& control, const std::string& name, int rank, int size,
                                int device, std::chrono::milliseconds timeout);
 // Opens the NCCL engine and waits for the other ranks. Failures of the engine are reported to
-// `control`.
+// `control`. Throws CommError if NCCL fails or a rank does not connect within `timeout`.
 std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& name, int rank,
                                         int size, int device, std::chrono::milliseconds timeout,
                                         const std::string& token);

@@ -38,6 +38,7 @@ class Work {
     // Waits for completion. Each call throws the collective's error, if there is one. For a
     // collective of NCCL, the current stream waits, not the host.
     void wait();
+    // Returns whether the work has ended, perhaps with an error. Does not wait.
     bool is_completed() const;
 
   private:

@@ -23,8 +23,8 @@ struct LaunchOptions {
     std::string master_addr = "127.0.0.1";
     int node_rank = 0, num_nodes = 1;
     int max_restarts = 0;
-    Milliseconds monitor_interval{100};
-    bool cpu = false;  // sets ACCELERATE_USE_CPU
+    Milliseconds monitor_interval{100};  // the same as in SuperviseOptions
+    bool cpu = false;                    // sets ACCELERATE_USE_CPU
     // Further environment variables of the children.
     std::map<std::string, std::string> environment = {};
 };
@@ -103,6 +103,8 @@ std::string find_program(const std::string& program);
 
 struct SuperviseOptions {
     int max_restarts = 0;
+    // The interval of the checks whether processes have ended that children have started. On
+    // systems without pidfds, also the interval of the checks whether children have ended.
     Milliseconds monitor_interval{100};
     // The time between a failure and SIGTERM to the processes that still run.
     Milliseconds patience{2000};

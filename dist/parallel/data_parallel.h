@@ -87,6 +87,7 @@ class DataParallel : public DistributedModel {
     bool syncs() const override;
     // Returns whether syncs() is true and no LocalSgd is active.
     bool reduces() const override;
+    // Returns a scope in which backward passes do not reduce gradients.
     NoSyncGuard no_sync();
     // Returns the sum over all ranks. Ranks without data (see Join) add zero.
     Tensor sum(const Tensor& number) override;
@@ -111,6 +112,7 @@ class DataParallel : public DistributedModel {
     // if the state is invalid.
     bool load_state_dict(const Tree& state, bool is_own = true) override;
 
+    // Returns the buckets in the order of their reduction.
     const std::vector<GradientBucket>& buckets() const;
 
   private:

@@ -159,6 +159,7 @@ class Pipeline {
     Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
     void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
 
+    // Return the schedule of training steps, and the counters of all calls so far.
     const Schedule& schedule() const;
     const PipelineCounters& counters() const;
     // The number of steps. Random numbers are computed from it: each piece draws numbers that

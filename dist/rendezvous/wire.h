@@ -165,8 +165,9 @@ struct Report {
 struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
-    std::uint64_t calls =
-        0;  // number of calls of the rank; if the server has received more, the report is ignored
+    // The number of calls of the rank. If the server has received another number of calls, it
+    // ignores the report.
+    std::uint64_t calls = 0;
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
 struct Leave {
