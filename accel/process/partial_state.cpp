@@ -142,7 +142,7 @@ std::shared_ptr<const AcceleratorState::Common> AcceleratorState::common(
     if (is_precision_explicit && existing->mixed_precision != mixed_precision)
         throw ValueError(str("Accelerator: mixed_precision is '", existing->mixed_precision,
                              "' in an existing Accelerator, and must be the same in the new one: '",
-                             mixed_precision, "'"));
+                             mixed_precision, "'; destroy the existing one first"));
     if (is_device_explicit && existing->device != device)
         throw ValueError(str("Accelerator: the device is ", existing->device,
                              " in an existing Accelerator, and must be the same in the new one: ",

@@ -288,7 +288,9 @@ class NcclEngine final : public DeviceEngine {
     Started queue_on(Channel& channel, const char* what, std::vector<Tensor> tensors, Call call) {
         engine_error_->check();
         if (is_capturing())
-            throw UsageError(str(what, ": collectives cannot be captured in a graph"));
+            throw UsageError(str(what,
+                                 ": collectives cannot be captured in a graph; call them outside "
+                                 "of the captured function"));
         for (const Tensor& x : tensors)
             if (x.defined() && x.device() != Device::cuda(device_))
                 throw DeviceError(str(what, ": the tensor is on ", x.device(),

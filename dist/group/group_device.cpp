@@ -23,7 +23,10 @@ std::string ProcessGroup::Impl::negotiate_nccl_backend() {
 
 Device ProcessGroup::Impl::staging_device(const char* op, const Tensor& x) const {
     if (nccl_token_.empty() || !x.device().is_cuda()) return Device::cpu();
-    if (is_capturing()) throw UsageError(str(op, ": collectives cannot be captured in a graph"));
+    if (is_capturing())
+        throw UsageError(str(op,
+                             ": collectives cannot be captured in a graph; call them outside of "
+                             "the captured function"));
     if (x.device().index != job->device())
         throw DeviceError(str(op, ": the tensor is on ", x.device(), ", but this process has ",
                               Device::cuda(job->device())));

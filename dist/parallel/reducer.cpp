@@ -198,10 +198,11 @@ void Reducer::close_parameters() {
     }
     if (!missing.empty()) {
         cancel();
-        throw UsageError(str(
-            "data parallel: these parameters got no gradient in this backward: ",
-            name_some(missing),
-            options_.static_graph ? "; the graph is not static" : "; use find_unused_parameters"));
+        throw UsageError(str("data parallel: these parameters got no gradient in this backward: ",
+                             name_some(missing),
+                             options_.static_graph
+                                 ? "; the graph is not static; set static_graph = false"
+                                 : "; use find_unused_parameters"));
     }
     for (std::size_t i = 0; i < parameters_.size(); ++i)
         if (!parameters_[i].ready) make_ready(i);

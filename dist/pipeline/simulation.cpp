@@ -43,8 +43,8 @@ class Simulation {
                                  ranks, " ranks, ", schedule.actions.size(), " lists, ",
                                  schedule.bound.size(), " bounds"));
         if (!costs.stage_factors.empty() && costs.stage_factors.size() != stages)
-            throw ValueError(str(kOp, ": expected one factor for each of ", stages, " stages, not ",
-                                 costs.stage_factors.size()));
+            throw ValueError(str(kOp, ": stage_factors must have one factor for each of ", stages,
+                                 " stages: it has ", costs.stage_factors.size()));
         events_.resize(stages * static_cast<std::size_t>(schedule.micro_batches));
         next_.resize(ranks);
         clocks_.resize(ranks);
