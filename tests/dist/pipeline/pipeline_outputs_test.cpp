@@ -59,7 +59,7 @@ TEST(Pipeline, AgreesOnDTypesWhenAutocastChanges) {
 }
 
 // Covers 18.prepare_pippy.
-TEST(Pipeline, EvaluatesAndReturnsOutputs) {
+TEST(Pipeline, EvaluatesAndComputesOutputsLikeOneProcess) {
     nn::Gpt whole = pipeline_gpt();
     const Tree batch = pipeline_batch(3, 7);
     const Tensor logits = whole(batch["input_ids"].tensor()).detach();
