@@ -17,7 +17,8 @@ struct AverageOptions {
     // weight. Otherwise, it is the mean of all updates (stochastic weight averaging,
     // arXiv:1803.05407).
     std::optional<double> decay = std::nullopt;
-    // Whether buffers are averaged like parameters. Otherwise, they are copied from the model.
+    // Whether floating buffers are averaged like parameters. Otherwise, they are copied from the
+    // model, as buffers of other dtypes always are.
     bool use_buffers = false;
 };
 
@@ -47,6 +48,8 @@ class AveragedModel : public Model<AveragedModel<M>> {
             Tensor(parameter).set_requires_grad(false);
     }
 
+    // Adds the weights of `model` to the average. Throws ShapeError unless `model` has the same
+    // tensors as the average.
     void update_parameters(const M& model) {
         update_average(module, model, updates(), options);
         n_averaged.add_(1);
@@ -68,7 +71,9 @@ class AveragedModel : public Model<AveragedModel<M>> {
     AverageOptions options;
 };
 
-// The state of update_bn(): resets the statistics, and restores modes and momenta when destroyed.
+// The state of update_bn(). The constructor resets the statistics of all BatchNorms and switches
+// the model to training mode. The destructor restores the momenta and sets all modules to the mode
+// that `model` itself had.
 class BatchNormUpdate {
   public:
     explicit BatchNormUpdate(Module& model);
@@ -76,6 +81,7 @@ class BatchNormUpdate {
     BatchNormUpdate(const BatchNormUpdate&) = delete;
     BatchNormUpdate& operator=(const BatchNormUpdate&) = delete;
 
+    // Returns whether the model has a BatchNorm with running statistics.
     bool needed() const;
 
   private:

@@ -16,7 +16,7 @@ void uniform_(Tensor& t, double low = 0, double high = 1);  // values in [low, h
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
 // Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError if low is
-// above high or std is negative.
+// above high or std is negative. With DeferredWeights, allocates the memory of t.
 void trunc_normal_(Tensor& t, double mean = 0, double std = 1, double low = -2, double high = 2);
 
 enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
@@ -41,8 +41,9 @@ void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in,
 void xavier_uniform_(Tensor& t, double gain = 1);
 void xavier_normal_(Tensor& t, double gain = 1);
 
-// The following functions compute values on the CPU and copy them to t. They do nothing if t is on
-// the meta device. With DeferredWeights, they allocate the memory of t.
+// The following functions check their arguments, but write nothing if t is on the meta device. With
+// DeferredWeights, they allocate the memory of t. orthogonal_() and sparse_() compute the values on
+// the CPU and copy them to t.
 
 // Fills the matrix t with the identity. Throws ShapeError unless t has two dimensions.
 void eye_(Tensor& t);

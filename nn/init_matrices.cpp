@@ -1,4 +1,4 @@
-// Initializers that compute matrices on the CPU.
+// The initializers eye_, dirac_, orthogonal_ and sparse_.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -80,8 +80,9 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// Returns a comma-separated list of the first kShown names. Adds to each name the most similar name
-// in `others`, if nearest() finds one. Adds the number of names if there are more than kShown.
+// Returns a comma-separated list of the first kShown names, or "none". Adds to each name the most
+// similar name in `others`, if nearest() finds one. Adds the number of names if there are more than
+// kShown.
 std::string list_names(const std::vector<std::string>& names,
                        const std::vector<std::string>& others) {
     if (names.empty()) return "none";

@@ -120,6 +120,7 @@ class Module {
     void train(bool on = true);
     void eval() { train(false); }
     bool is_training() const { return training_; }
+    // Sets whether the parameters of this module require a gradient.
     void requires_grad_(bool value = true);
     // Removes the gradients of all parameters.
     void zero_grad() const;

@@ -27,7 +27,8 @@ void check_count(const char* kind, std::size_t before, std::size_t now) {
 }
 
 // Replaces the tensors that require a gradient by views with one common node. The rule of the node
-// is called with the gradients of all these tensors.
+// is called with the gradients of all elements of `tensors`. Returns false, and adds no node, if no
+// tensor requires a gradient or gradients are not recorded.
 template <class Rule>
 bool add_node(const char* op, const std::vector<Tensor*>& tensors, Rule rule) {
     std::vector<Tensor> inputs, views;

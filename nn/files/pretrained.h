@@ -1,8 +1,9 @@
 // Saves and loads models as folders that can be uploaded to the Hugging Face Hub: config.json, the
-// weights as safetensors (one file or several shards) and README.md, the model card. BERT, GPT and
-// Llama models (nn/models) have their own member functions save_pretrained() and from_pretrained(),
-// which also keep the fields of config.json that Axle does not read; from_pretrained() returns a
-// model in evaluation mode. The functions in this file are for user-defined modules:
+// weights as safetensors (one file or several shards) and README.md, the model card. The BERT, GPT,
+// Llama, Mixtral, T5 and ViT models (nn/models) have their own member functions save_pretrained()
+// and from_pretrained(), which also keep the fields of config.json that Axle does not read;
+// from_pretrained() returns a model in evaluation mode. The functions in this file are for
+// user-defined modules:
 //
 //     nn::save_pretrained(model, "TinyNet", {{"model_type", "tiny"}, {"width", 64}}, "out",
 //                         {.is_main_process = accelerator.is_main_process()});

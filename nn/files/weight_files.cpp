@@ -103,7 +103,8 @@ void check_savable(const StateDict& state, const std::string& directory, bool ha
                 str("save_weights: weights on the meta device have no values to save: ",
                     printable(name)));
     }
-    absolute_path(directory.empty() ? "." : directory);  // throws FileError if there is none
+    // Throws FileError if `directory` is relative and the working directory was deleted.
+    absolute_path(directory.empty() ? "." : directory);
     std::error_code missing;
     if (fs::exists(directory, missing) && !fs::is_directory(directory, missing))
         fail(directory, "can't save weights: the path must be a folder, but is a file");

@@ -61,7 +61,7 @@ class Embedding : public Model<Embedding> {
     Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {},
               const EmbeddingOptions& options = {});
     // Throws UsageError if a policy replaces the lookup of a layer with max_norm or
-    // scale_grad_by_freq.
+    // scale_grad_by_freq. Without a policy, throws the errors of axle::embedding().
     Tensor forward(const Tensor& ids);
     void visit(Visitor& v) override { v("weight", weight); }
 

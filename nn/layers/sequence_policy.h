@@ -1,9 +1,9 @@
 // SequencePolicy: the extension point for models whose sequences are divided among processes.
 //
-// Models call attention(), rotary_positions() and position_rows() instead of the corresponding ops.
-// They have an effect while a ForwardContextGuard (core/autograd/forward_context.h) with a
-// SequencePolicy exists on the thread. Each process then passes its part of the sequences through
-// the model, and the policy computes attention to the whole sequences.
+// Models call the functions of this file instead of the corresponding ops. The functions use the
+// SequencePolicy of a ForwardContextGuard (core/autograd/forward_context.h) on this thread, and
+// call the ops if there is none. With a policy, each process passes its part of the sequences
+// through the model, and the policy computes attention to the whole sequences.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {
 // f64 or f32.
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype);
-// Returns the same for the given angles per position, head_size / 2 in number.
+// Returns these cosines and sines for `frequencies`: the head_size / 2 angles, in radians, by which
+// one position rotates.
 Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequencies,
                        DType dtype);
 // Returns the positions [1, time] (i64) of this process's `time` tokens in the whole sequence.

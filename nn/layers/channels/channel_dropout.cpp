@@ -17,7 +17,8 @@ Tensor ones_of(const Tensor& x, int kept) {
     return ones(shape, {x.dtype(), x.device()});
 }
 
-// Returns x with alpha dropout, where `one` is a tensor of ones with an element for each decision.
+// Returns x with alpha dropout. `one` is a tensor of ones that broadcasts to x; each of its
+// elements stands for the elements of x that are dropped or kept together.
 Tensor alpha_dropout(const Tensor& x, double p, const Tensor& one) {
     if (p == 0) return x;
     if (p == 1) return x * 0;

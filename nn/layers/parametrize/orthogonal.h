@@ -21,9 +21,10 @@ enum class OrthogonalMap : std::uint8_t { matrix_exp, cayley, householder };
 struct OrthogonalOptions {
     // The default is matrix_exp for square matrices, and householder for other matrices.
     std::optional<OrthogonalMap> orthogonal_map = {};
-    // If true, the result of the map is multiplied by a buffer, so that the weight starts near the
-    // layer's weight (Lezcano-Casado, arXiv:1909.09501). Otherwise the maps matrix_exp and cayley
-    // start with the layer's weight as the parameter.
+    // If true, the result of the map is multiplied by a buffer, so that the weight starts with the
+    // orthogonal factor of the layer's weight (Lezcano-Casado, arXiv:1909.09501). Otherwise,
+    // householder starts with this factor, too, but matrix_exp and cayley start with the layer's
+    // weight as the parameter.
     bool use_trivialization = true;
 };
 

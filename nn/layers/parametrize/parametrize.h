@@ -35,7 +35,8 @@ class WithoutWeight : public Visitor {
     Visitor& to_;
 };
 
-// Calls the layer with a weight. The layer then keeps the values of the weight, without history.
+// Calls the layer with a weight, in training mode if `training` is true. The layer then keeps the
+// values of the weight, detached from the graph.
 template <class Layer, class... Args>
 auto call_with(Layer& layer, const Tensor& weight, bool training, Args&&... args) {
     struct Detach {
@@ -53,6 +54,7 @@ auto call_with(Layer& layer, const Tensor& weight, bool training, Args&&... args
 Tensor norm_except(const Tensor& x, std::int64_t dim);
 // Returns a parameter with the values of x.
 Tensor parameter_of(const Tensor& x);
+// Throws IndexError unless dim is -1 or a dimension of the weight. The message begins with `who`.
 void check_dim(const char* who, std::int64_t dim, const Tensor& weight);
 
 // The vectors of the power iteration for the matrix of a weight. The rows of the matrix are the
@@ -62,7 +64,9 @@ struct PowerIteration {
     std::int64_t dim = 0;
     double eps = 1e-12;
 
+    // Sets u and v to random vectors and runs 15 iterations.
     void start(const Tensor& weight);
+    // Replaces u and v by the vectors after more iterations.
     void run(const Tensor& weight, std::int64_t iterations);
     // Returns the weight divided by the estimate u^T W v of its largest singular value.
     Tensor normalized(const Tensor& weight) const;

@@ -11,7 +11,7 @@
 
 namespace axle::nn::recurrent {
 
-// Returns a state of another dtype. Under autocast, states have the dtype of the products.
+// Returns the state in `dtype`. Under autocast, states have the dtype of the products.
 State converted(const State& state, DType dtype);
 
 // Returns the number of rows of the weights, divided by the hidden size.
@@ -30,8 +30,9 @@ State step(Cell cell, const Tensor& input, const Weights& weights, const State& 
 std::pair<Tensor, State> run(Cell cell, const Tensor& x, const std::vector<std::int64_t>& sizes,
                              const Weights& weights, const State& initial, bool reverse);
 
-// Throws ValueError unless there is at least one batch size, the batch sizes are positive and do
-// not increase, and their sum is the number of rows of sequence.data.
+// Throws UsageError if sequence.data is undefined, and ValueError unless there is at least one
+// batch size, the batch sizes are positive and do not increase, and their sum is the number of rows
+// of sequence.data. The messages begin with `who`.
 void check_packed(const char* who, const PackedSequence& sequence);
 
 }  // namespace axle::nn::recurrent

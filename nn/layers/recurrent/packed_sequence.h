@@ -22,8 +22,8 @@ struct PackedSequence {
     Tensor data;                            // [sum of all lengths, ...]
     std::vector<std::int64_t> batch_sizes;  // the number of sequences with an element t, for each t
     // sorted_indices[i] is the position (i64) of the i-th longest sequence in the original order,
-    // and unsorted_indices is the inverse permutation. Both are undefined if the original order is
-    // the sorted order.
+    // and unsorted_indices is the inverse permutation. Both are undefined if the sequences were
+    // packed with enforce_sorted.
     Tensor sorted_indices, unsorted_indices;
 
     // Returns the number of sequences, or 0 if there are none.
@@ -50,12 +50,14 @@ struct PackOptions {
 // in [1, T], and they are decreasing if enforce_sorted is true.
 PackedSequence pack_padded_sequence(const Tensor& input, const std::vector<std::int64_t>& lengths,
                                     PackOptions options = {});
-// Does the same with lengths (integers) [B]. Waits if they are on a GPU.
+// Packs sequences with lengths [B] (i64 or i32). The host waits if the lengths are on a GPU. Throws
+// the errors of the function above, ShapeError unless lengths have one dimension, and DTypeError
+// for lengths of another dtype.
 PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
                                     PackOptions options = {});
 // Packs sequences [length, ...], which differ only in their lengths. Throws ValueError if there are
 // no sequences, if a sequence is empty, or if enforce_sorted is true and a length is larger than
-// the previous length.
+// the previous length, and ShapeError if a sequence has no dimension.
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted = true);
 
 struct UnpackOptions {
@@ -65,11 +67,12 @@ struct UnpackOptions {
     std::optional<std::int64_t> total_length = {};
 };
 // Returns the sequences [T, B, ...], padded and in their original order, and their lengths (i64)
-// [B] on the CPU. Throws ValueError if total_length is less than the largest length, or if the
-// batch sizes do not fit `sequence.data`.
+// [B] on the CPU. Throws UsageError if sequence.data is undefined, and ValueError if total_length
+// is less than the largest length, or if the batch sizes do not fit sequence.data.
 std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
                                               UnpackOptions options = {});
-// Returns the sequences [length, ...] in their original order.
+// Returns the sequences [length, ...] in their original order. Throws the errors of
+// pad_packed_sequence().
 std::vector<Tensor> unpack_sequence(const PackedSequence& sequence);
 
 }  // namespace axle::nn

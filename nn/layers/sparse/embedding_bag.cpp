@@ -23,7 +23,7 @@ void check_offsets(const std::vector<std::int64_t>& offsets, std::int64_t n) {
     for (std::size_t i = 0; i < offsets.size(); ++i)
         if (offsets[i] > n || (i > 0 && offsets[i] < offsets[i - 1]))
             throw ValueError(
-                str("EmbeddingBag: offsets must be increasing and not exceed the number of ids ", n,
+                str("EmbeddingBag: offsets must not decrease or exceed the number of ids ", n,
                     ": offset ", i, " is ", offsets[i]));
 }
 

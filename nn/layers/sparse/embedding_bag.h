@@ -21,11 +21,11 @@ struct EmbeddingBagOptions {
 
 // Maps bags of ids to [bags, width] with a table `weight` [rows, width]. The result of an empty bag
 // is zero. Each row of ids [bags, n] is a bag. If ids are [n], offsets [bags] (i64 or i32) has the
-// position in ids of the first id of each bag. Offsets increase and begin with 0.
+// position in ids of the first id of each bag. Offsets begin with 0 and do not decrease.
 // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
 // max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for offsets
-// of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU, ValueError if
-// offsets do not begin with 0, are not increasing or exceed n.
+// of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU and in mode max,
+// ValueError if offsets do not begin with 0, decrease or exceed n.
 Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets = {},
                      const Tensor& per_sample_weights = {},
                      const EmbeddingBagOptions& options = {});
