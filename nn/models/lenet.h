@@ -10,6 +10,7 @@
 namespace axle::nn {
 
 struct LeNet : Model<LeNet> {
+    // Throws ValueError unless num_classes is positive.
     explicit LeNet(std::int64_t num_classes = 10);
 
     // Maps images [N, 1, 28, 28] to logits [N, num_classes]. Throws ShapeError for other shapes.

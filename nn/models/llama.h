@@ -33,8 +33,8 @@ struct LlamaConfig {
     // default.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};  // default: hidden_size / num_attention_heads
-    // The maximum number of tokens that generate() passes to the model. forward() accepts any
-    // length.
+    // The maximum number of tokens that generate() passes to the model, and the length from which
+    // "dynamic" rope_scaling changes the frequencies. forward() accepts any length.
     std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
     std::optional<RopeScaling> rope_scaling = {};  // as in Llama 3.1
@@ -118,8 +118,9 @@ struct RotaryOptions {
     std::optional<RopeScaling> scaling = {};
 };
 // Returns the arguments of attention for ids [B, T], in layers whose hidden states have the given
-// dtype. The arguments are as in Llama::forward(). Throws its errors, with messages that begin with
-// `who`. If processes share the sequences, they must call this function together.
+// dtype. ids, attention_mask and position_ids are as in Llama::forward(). Throws the errors of
+// Llama::forward(), with messages that begin with `who`. If processes share the sequences, they
+// must call this function together.
 LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
                                const Tensor& attention_mask, const Tensor& position_ids,
                                DType dtype);

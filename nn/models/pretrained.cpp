@@ -323,8 +323,8 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
         if (found == named.end() || !loaded.insert(tensor.impl().get()).second) continue;
         const WeightFiles::Weight& weight = *found->second;
         if (is_floating(weight.dtype()) != is_floating(tensor.dtype()))
-            fail(files_->path(),
-                 str(name, " is ", weight.dtype(), ", but must be ", tensor.dtype()));
+            fail(files_->path(), str(name, " is ", weight.dtype(), ", which can't be converted to ",
+                                     tensor.dtype()));
         tensor.set_data(in_file(files_->path(), [&] {
             return to(autograd::slice_of(tensor) == nullptr
                           ? weight.read()

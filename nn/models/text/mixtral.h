@@ -118,7 +118,7 @@ struct MixtralModel : Model<MixtralModel> {
 // * sum over e of f_e p_e. Here, f_e is the mean number of choices of expert e per token, and p_e
 // its mean probability. Padding tokens, for which attention_mask [B, T] is 0, do not count; if it
 // is undefined, there is no padding. (f_e counts top_k choices per token, so the loss is top_k
-// times MixtureOfExperts::auxiliary_loss().)
+// times MixtureOfExperts::auxiliary_loss().) Throws ShapeError for other shapes.
 Tensor load_balancing_loss(const Tensor& router_logits, std::int64_t top_k,
                            const Tensor& attention_mask = {});
 
@@ -146,7 +146,8 @@ struct Mixtral : Model<Mixtral> {
     // ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& position_ids = {});
-    // Returns the logits and, if labels are given, the same loss, computed in one forward pass.
+    // Returns the logits and, if labels are given, the result of loss(), computed in one forward
+    // pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",

@@ -133,8 +133,9 @@ struct T5Block : Model<T5Block> {
 struct T5Stack : Model<T5Stack> {
     T5Stack(const T5Config& config, const Tensor& shared, bool is_decoder);
     // Maps ids [B, T] to hidden states [B, T, C]. `mask` [B, T] is 0 for padding tokens; in the
-    // decoder, tokens attend only to tokens before them. `memory` and `memory_mask` [B, S] are the
-    // output of the encoder and its mask. All masks can be undefined.
+    // decoder, tokens attend only to themselves and to earlier tokens. `memory` [B, S, C] is the
+    // output of the encoder, and `memory_mask` [B, S] is 0 for its padding tokens. Both masks can
+    // be undefined.
     Tensor forward(const Tensor& ids, const Tensor& mask, const Tensor& memory = {},
                    const Tensor& memory_mask = {});
     void visit(Visitor& v) override;
@@ -165,9 +166,9 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     Tensor forward(const Tensor& ids, const Tensor& decoder_ids, const Tensor& attention_mask = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are the target ids, or
     // -100 to ignore a position; the decoder gets shift_right(labels). Throws ShapeError for other
-    // shapes.
+    // shapes, and ValueError if labels are undefined.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
-    // Returns the logits and the loss, computed in one forward pass.
+    // Returns the logits and the loss, computed in one forward pass. Throws the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns outputs() for the tensors of a batch: "input_ids", "labels" and, optionally,
     // "attention_mask". Throws ValueError for other keys and if one of the first two is missing.

@@ -65,12 +65,14 @@ struct InvertedResidualOptions {
     std::int64_t squeezed = 0;       // channels of squeeze and excitation, or 0 without it
     bool hard_gate = false;          // argument of SqueezeExcitation
     ConvActivation squeeze_activation = ConvActivation::relu;
-    ConvNormOptions conv = {};  // options of the depthwise convolution, except `groups`
-    double drop = 0;            // the probability of stochastic depth
+    // Options of the depthwise convolution. `groups` is ignored, and a dilation above 1 sets the
+    // stride to 1. The other convolutions use eps, momentum and, for the first, the activation.
+    ConvNormOptions conv = {};
+    double drop = 0;  // the probability of stochastic depth
 };
-// An inverted residual block. A 1 x 1 convolution adds channels (unless `expanded` is `in`). Then
-// follow a depthwise convolution, squeeze and excitation, and a 1 x 1 convolution to `out`
-// channels. The input is added to the output if shapes are equal.
+// An inverted residual block: a 1 x 1 convolution that adds channels (unless `expanded` is `in`), a
+// depthwise convolution, squeeze and excitation, and a 1 x 1 convolution to `out` channels. If
+// conv.stride is 1 and `in` is `out`, the input is added to the output.
 struct InvertedResidual : Model<InvertedResidual> {
     // Throws ValueError unless sizes are positive.
     explicit InvertedResidual(const InvertedResidualOptions& options);

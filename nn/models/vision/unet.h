@@ -33,16 +33,17 @@ struct UNetConfig {
     std::int64_t norm_num_groups = 32;
     double norm_eps = 1e-5;
     double dropout = 0;
-    // The order of cosines and sines in the time embedding, and the shift of its frequencies.
+    // Whether cosines precede sines in the time embedding, and the shift of its frequencies
+    // (timestep_embedding()).
     bool flip_sin_to_cos = true;
     double freq_shift = 0;
     std::optional<std::int64_t> num_class_embeds = {};  // the number of classes, if any
 };
 
-// Returns the sinusoidal embedding [N, size] of times [N] in the given dtype. Element i of the size
-// / 2 cosines and sines has the frequency 10000^(-i / (size / 2 - freq_shift)). Throws ShapeError
-// unless times are [N], and ValueError unless size is positive and even, and size / 2 differs from
-// freq_shift.
+// Returns the sinusoidal embedding [N, size] of times [N] in the given dtype: size / 2 cosines,
+// then size / 2 sines, or the sines first if flip_sin_to_cos is false. The cosine i and the sine i
+// have the frequency 10000^(-i / (size / 2 - freq_shift)). Throws ShapeError unless times are [N],
+// and ValueError unless size is positive and even, and size / 2 differs from freq_shift.
 Tensor timestep_embedding(const Tensor& times, std::int64_t size, bool flip_sin_to_cos = true,
                           double freq_shift = 0, DType dtype = f32);
 
@@ -101,8 +102,8 @@ struct UNetMidBlock : Model<UNetMidBlock> {
 };
 
 struct UNetUpBlock : Model<UNetUpBlock> {
-    // `in` is the number of channels of the block below, and `skip` the number of channels of the
-    // next block.
+    // `in` is the number of channels of x, and `skip` the number of channels of the output of a
+    // down block that the last residual block uses.
     UNetUpBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t skip,
                 bool attention, bool is_last);
     // `skips` are the outputs of the down blocks that are not used yet. The residual blocks use the
@@ -118,7 +119,8 @@ struct UNetUpBlock : Model<UNetUpBlock> {
 struct UNet : Model<UNet> {
     // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
     // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides the
-    // numbers of channels with attention, and `attention` has one element for each resolution.
+    // numbers of channels with attention and the last number of channels, the first number of
+    // channels is even, and `attention` has one element for each resolution.
     explicit UNet(const UNetConfig& config);
 
     // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at

@@ -198,7 +198,8 @@ struct ViTForImageClassification : Model<ViTForImageClassification> {
     // Maps images [B, num_channels, image_size, image_size] to logits [B, number of labels]. Throws
     // ShapeError for other shapes.
     Tensor forward(const Tensor& images);
-    // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices.
+    // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices. Throws
+    // the errors of forward() and cross_entropy().
     Tensor loss(const Tensor& images, const Tensor& labels);
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. The
     // batch has "pixel_values" and, optionally, "labels". Throws ValueError for other keys and if

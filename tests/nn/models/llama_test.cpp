@@ -305,7 +305,7 @@ TEST(LlamaWeights, LoadFromHalfPrecisionButNotIntegers) {
     write_model(folder, "llama_tiny", config_of("llama_tiny"), [](Tensors& tensors) {
         tensors["lm_head.weight"] = zeros({61, 24}, {i64});
     });
-    refused(folder, {path.c_str(), "lm_head.weight is int64, but must be float32"});
+    refused(folder, {path.c_str(), "lm_head.weight is int64, which can't be converted to float32"});
 }
 
 TEST(LlamaWeights, SaveTheirDTypeInTheConfiguration) {
