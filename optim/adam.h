@@ -22,7 +22,7 @@ struct AdamOptions {
     static constexpr bool kDecoupledDecay = false;
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range.
+    // Throws ValueError unless betas are in [0, 1) and all other numbers are 0 or more.
     void check(const char* op) const;
 };
 
@@ -40,7 +40,7 @@ struct AdamWOptions {
     static constexpr bool kDecoupledDecay = true;
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range.
+    // Throws ValueError unless betas are in [0, 1) and all other numbers are 0 or more.
     void check(const char* op) const;
 };
 

@@ -19,7 +19,8 @@ struct SGDOptions {
     static constexpr const char* kName = "SGD";
     double& momentum_ref() { return momentum; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range.
+    // Throws ValueError unless lr, momentum and weight_decay are 0 or more, and for nesterov
+    // without momentum or with dampening.
     void check(const char* op) const;
 };
 

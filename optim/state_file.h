@@ -2,8 +2,9 @@
 // write with a few lines of code (docs/interchange.md):
 //
 //     tensors   "state.<parameter>.<name>", such as "state.0.exp_avg"; parameters are numbered
-//               across all groups. A number, as LBFGS has them, is a 0-d tensor (f64 or i64). A
-//               list is one tensor per element: "state.0.old_dirs.0", "state.0.old_dirs.1", ...
+//               across all groups. A number, such as "n_iter" of LBFGS, is a 0-d tensor (f64 or
+//               i64). A list, such as "old_dirs" of LBFGS, is one tensor per element:
+//               "state.0.old_dirs.0", "state.0.old_dirs.1", ...
 //     metadata  "param_groups": the list of groups as JSON, each with "params", as in PyTorch's
 //               optimizer.state_dict()
 #pragma once

@@ -21,12 +21,12 @@ struct LineSearchResult {
     std::int64_t evaluations = 0;
 };
 
-// Returns a point that decreases the value sufficiently (by 1e-4 of the slope at t = 0), and whose
-// slope is at most 0.9 of the slope at t = 0. Implements algorithms 3.5 and 3.6 of Nocedal and
-// Wright, Numerical Optimization, with the cubic interpolation and the safeguards of minFunc, as
-// PyTorch does. The search ends earlier after max_steps steps, or if the interval times `length` is
-// below min_change. `start` is the point at t = 0; evaluate(t) returns a point; `t` is the first
-// trial.
+// Returns a point that decreases the value sufficiently (by at least 1e-4 |slope at 0| t), and
+// whose slope has at most 0.9 times the magnitude of the slope at t = 0. Implements algorithms 3.5
+// and 3.6 of Nocedal and Wright, Numerical Optimization, with the cubic interpolation and the
+// safeguards of minFunc, as PyTorch does. After max_steps steps, or if the interval times `length`
+// is below min_change, returns the end of the interval with the lower value instead. `start` is the
+// point at t = 0; evaluate(t) returns a point; `t` is the first trial.
 LineSearchResult strong_wolfe(const std::function<LinePoint(double)>& evaluate,
                               const LinePoint& start, double t, double length, double min_change,
                               std::int64_t max_steps);

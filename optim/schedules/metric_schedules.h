@@ -99,7 +99,9 @@ struct GreedyOptions {
 
 // GreedyLR of Transformers: multiplies lr by factor after more than `patience` steps without
 // improvement of the metric, and divides lr by factor after more than `patience` steps with
-// improvement in a row. Reductions end at min_lr, and increases at max_lr.
+// improvement in a row. Reductions end at min_lr, and increases at max_lr. After reset_start
+// reductions that leave all rates at min_lr, without an increase between them, the rates return to
+// their initial values and the best metric is forgotten.
 class GreedyLR : public MetricScheduler {
   public:
     explicit GreedyLR(Optimizer& optimizer, const GreedyOptions& options = {});
