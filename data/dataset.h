@@ -50,7 +50,7 @@ class TensorDataset : public Dataset {
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     // Returns the same batch as get_batch(indices), except for the entry `key`, which is the result
     // of make(rows). `rows` has all rows of this entry. Throws IndexError if an index is out of
-    // range.
+    // range or the entry is missing.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 

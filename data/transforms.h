@@ -7,8 +7,9 @@
 //         {.seed = 1});
 //
 // The transforms in this file need images on the CPU with at least three dimensions. They throw
-// DeviceError or ShapeError for other images, and DTypeError for storage dtypes. Random transforms
-// throw UsageError unless there is one SampleRandom per image; other transforms ignore `random`.
+// DeviceError or ShapeError for other images, DTypeError for storage dtypes, and UsageError for
+// undefined images. Random transforms throw UsageError unless there is one SampleRandom per image;
+// other transforms ignore `random`.
 #pragma once
 
 #include <concepts>

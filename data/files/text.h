@@ -60,8 +60,8 @@ class CharTokenizer : public Tokenizer {
     static CharTokenizer from_file(const std::string& path);
     // Creates a tokenizer from the result of to_json(), for example
     // {"type": "char", "vocab": "abc"}. The id of a character is its position in "vocab". Throws
-    // ValueError if the text is not JSON, the type is not "char" or a character occurs twice, and
-    // IndexError if a key is missing.
+    // ValueError if the text is not JSON, the type is not "char", or "vocab" is not UTF-8 or has a
+    // character twice, and IndexError if a key is missing.
     static CharTokenizer from_json(std::string_view json);
     // Returns the vocabulary as JSON text for from_json().
     std::string to_json() const;

@@ -21,15 +21,17 @@ void check_options(const LoaderOptions& options) {
         throw ValueError(
             str("DataLoader: prefetch_factor must be positive: ", *options.prefetch_factor));
     if (options.num_workers == 0 && options.prefetch_factor)
-        throw ValueError(str("DataLoader: prefetch_factor needs num_workers above 0: it is ",
-                             *options.prefetch_factor));
+        throw ValueError(
+            str("DataLoader: prefetch_factor needs num_workers above 0: prefetch_factor is ",
+                *options.prefetch_factor, ", num_workers is 0"));
     if (!(options.timeout >= 0))
         throw ValueError(str("DataLoader: timeout must not be negative: ", options.timeout));
     if (options.num_workers == 0 && options.timeout > 0)
-        throw ValueError(
-            str("DataLoader: timeout needs num_workers above 0: timeout is ", options.timeout));
+        throw ValueError(str("DataLoader: timeout needs num_workers above 0: timeout is ",
+                             options.timeout, ", num_workers is 0"));
     if (options.num_workers == 0 && options.persistent_workers.value_or(false))
-        throw ValueError("DataLoader: persistent_workers needs num_workers above 0");
+        throw ValueError(
+            "DataLoader: persistent_workers needs num_workers above 0: num_workers is 0");
     if (options.sampler && options.shuffle)
         throw ValueError(
             "DataLoader: shuffle cannot be combined with a sampler; shuffle the sampler's indices "
@@ -154,7 +156,7 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, const Loa
     if (options.shuffle || options.sampler || options.batch_sampler)
         throw ValueError(
             "DataLoader: shuffle, sampler and batch_sampler cannot be used with an iterable "
-            "dataset");
+            "dataset; define the order of its samples in IterableDataset::stream()");
     if (options.batch_size < 1)
         throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
     const auto size = dataset->size();

@@ -120,10 +120,10 @@ struct LoaderOptions {
 // process reads its own shards.
 //
 // If the loader is destroyed in the loop body, the current batch stays valid, and the next
-// increment throws UsageError. rethrow_from() rethrows exceptions of the dataset in the loop, with
-// the number of the batch. If the sample was read alone, its number is added too. The loader can be
-// used again after an exception. Workers do not access the dataset between passes, except after a
-// timeout. Not thread-safe. Only one pass can run at a time.
+// increment throws UsageError. An exception of the dataset is rethrown in the loop (rethrow_from())
+// with the number of the batch and, if samples are read one by one, the number of the sample. The
+// loader can be used again after an exception. Workers do not access the dataset between passes,
+// except after a timeout. Not thread-safe. Only one pass can run at a time.
 class DataLoader {
   public:
     class Iterator;

@@ -14,11 +14,12 @@ namespace axle::optim {
 // The decay of the learning rate after the warmup. The rate is min_lr + c (lr0 - min_lr). c depends
 // on p, which grows from 0 at the end of the warmup to 1 at lr_decay_steps.
 enum class LrDecay : std::uint8_t {
-    constant,             // the rate is lr0, even after lr_decay_steps
-    linear,               // c = 1 - p
-    cosine,               // c = (1 + cos(pi p)) / 2
-    inverse_square_root,  // the rate is lr0 sqrt(warmup / step), but at least min_lr
-    wsd,                  // c = 1 until the last wsd_decay_steps, then WsdDecay
+    constant,  // the rate is lr0, even after lr_decay_steps
+    linear,    // c = 1 - p
+    cosine,    // c = (1 + cos(pi p)) / 2
+    // The rate is lr0 sqrt(max(lr_warmup_steps, 1) / max(step, 1)), but at least min_lr.
+    inverse_square_root,
+    wsd,  // c = 1 until the last wsd_decay_steps, then WsdDecay
 };
 // The end of LrDecay::wsd. q grows from 0 to 1 during wsd_decay_steps.
 enum class WsdDecay : std::uint8_t {
@@ -68,11 +69,11 @@ struct ParamScheduleOptions {
 // state contains the options under their names in Megatron-LM; load_state_dict() replaces them.
 class OptimizerParamScheduler : public Scheduler {
   public:
-    // Throws ValueError unless all numbers are finite and not negative, 0 <= lr_warmup_steps <
-    // lr_decay_steps, init_lr and min_lr are at most lr0, increment is positive, both or none of
-    // the weight decays are set, start_weight_decay <= end_weight_decay (equal if
-    // weight_decay_increase is constant), and the numbers of steps of the selected styles are
-    // positive, with wsd_decay_steps <= lr_decay_steps.
+    // Throws ValueError unless init_lr and min_lr are in [0, lr0], 0 <= lr_warmup_steps <
+    // lr_decay_steps, increment is positive, both or none of the weight decays are set, 0 <=
+    // start_weight_decay <= end_weight_decay (equal if weight_decay_increase is constant), and all
+    // these numbers are finite. With LrDecay::wsd, wsd_decay_steps must be in (0, lr_decay_steps].
+    // If the weight decay grows, weight_decay_steps must be positive and finite.
     OptimizerParamScheduler(Optimizer& optimizer, const ParamScheduleOptions& options);
 
     // Returns the number of steps, which is last_epoch() * increment.
