@@ -56,16 +56,18 @@ std::string expand_home(const std::string& path);
 // file cannot be read. Throws ValueError with the path if the file has unknown keys (the message
 // lists them), an invalid value, no distributed_type, or a SageMaker configuration.
 ClusterConfig read_config(const std::string& path);
-// Reads the file at the default path. Returns nullopt if the file does not exist.
+// Reads the file at the default path. Returns nullopt if the file does not exist. Throws the errors
+// of read_config().
 std::optional<ClusterConfig> read_default_config();
 
 // Replaces the file, creating its folder if needed. Writes JSON if the path ends in .json, else
-// YAML, with the key order and style of Accelerate.
+// YAML, with the key order and style of Accelerate. Throws FileError if the file cannot be written.
 void write_config(const ClusterConfig& config, const std::string& path);
 
 // Returns a map of the fields that are written, by key.
 Tree to_tree(const ClusterConfig& config);
-// Converts a map of fields to a configuration. Error messages contain `name` in place of a path.
+// Converts a map of fields to a configuration. Throws ValueError as read_config() does, with `name`
+// in place of the path.
 ClusterConfig config_from_tree(const Tree& tree, const std::string& name);
 
 }  // namespace axle::launcher
