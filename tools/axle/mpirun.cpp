@@ -41,9 +41,8 @@ std::string version_of(const std::string& program) {
 
 }  // namespace
 
-// Returns the command line of mpirun. Processes read their ranks from variables of MPI, and the
-// address of rank 0 from MASTER_ADDR and MASTER_PORT. Processes must not inherit AXLE_LAUNCHER_FD,
-// which connects mpirun with the launcher.
+// Processes read their ranks from variables of MPI, and the address of rank 0 from MASTER_ADDR and
+// MASTER_PORT. They must not inherit AXLE_LAUNCHER_FD, which connects mpirun with the launcher.
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi) {
     const std::string total = std::to_string(plan.processes_here * plan.num_machines);

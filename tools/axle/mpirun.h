@@ -11,6 +11,7 @@ namespace axle::launcher {
 
 enum class Mpi { open_mpi, other };  // other: MPICH, Intel MPI, MVAPICH
 
+// Returns the command line that starts the processes of `plan` with `program`, the mpirun of `mpi`.
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi);
 

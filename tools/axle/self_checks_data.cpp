@@ -115,7 +115,8 @@ void check_uneven_data(Accelerator& accelerator) {
         expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
 }
 
-// Checks that join_uneven_inputs() uses every sample once.
+// Checks that join_uneven_inputs() uses every sample once, and that even_batches is true again
+// after its scope.
 void check_join(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     if (processes == 1) return;

@@ -34,7 +34,8 @@ std::map<std::string, std::string> fsdp_variables(const FlagValues& flags, const
 Tree fsdp_config_of(FlagValues flags);
 
 // Converts a configuration of FSDP version 1 to version 2 and returns the result. Logs a warning
-// for each option that version 2 does not have. Throws ValueError for unknown keys and strategies.
+// for each option that version 2 does not have. Throws ValueError for unknown keys and strategies,
+// and if two keys name different strategies.
 Tree to_fsdp2(const Tree& fsdp_config);
 
 }  // namespace axle::launcher

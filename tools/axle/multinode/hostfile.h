@@ -39,7 +39,7 @@ std::string slot_list(const HostSlots& host);
 // and "._-:".
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
 // Reads and parses a file. Throws FileError if it cannot be read or has more than kMaxHostfile
-// bytes.
+// bytes, and the errors of parse_hostfile().
 std::vector<HostSlots> read_hostfile(const std::string& path);
 
 // Returns the machines and slots that a filter leaves, in the order of `hosts`. A filter is a list

@@ -45,7 +45,7 @@ struct MultinodeJob {
 //
 // | launcher | command |
 // |---|---|
-// | pdsh | pdsh -S -f 1024 -w HOSTS "cd FOLDER && axle launch --machine_rank %n ..." |
+// | pdsh | pdsh -S -f 1024 -w HOSTS "cd FOLDER && exec axle launch --machine_rank %n ..." |
 // | openmpi | mpirun -n PROCESSES -hostfile FILE --npernode N -x NAME ... PROGRAM |
 // | mvapich | mpirun -np PROCESSES -ppn PER_MACHINE -hosts HOSTS -genvlist NAMES PROGRAM |
 // | mpich | mpirun -n PROCESSES -ppn PER_MACHINE -hosts HOSTS -genvlist NAMES PROGRAM |
@@ -66,7 +66,8 @@ void check_multinode_program(std::string_view launcher);
 std::map<std::string, std::string> parse_deepspeed_env(std::string_view text,
                                                        const std::string& name);
 // Returns the variables of ~/.deepspeed_env and ./.deepspeed_env; the latter takes precedence.
-// DS_ENV_FILE replaces the name of the files. Files that do not exist are ignored.
+// DS_ENV_FILE replaces the name of the files. Files that do not exist are ignored. Throws FileError
+// if a file cannot be read, and the errors of parse_deepspeed_env().
 std::map<std::string, std::string> read_deepspeed_env();
 
 }  // namespace axle::launcher
