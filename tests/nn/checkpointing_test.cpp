@@ -33,7 +33,7 @@ struct Changing : nn::Model<Changing> {
     nn::Linear layer{6, 6};
 };
 
-TEST(Checkpointing, RunsForwardAgainWithTheSameResult) {
+TEST(Checkpointing, RunsForwardAgainInBackwardWithTheSameGradients) {
     manual_seed(4);
     Counted module;
     const Tensor x = randn({3, 6}, {.requires_grad = true});

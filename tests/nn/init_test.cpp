@@ -50,7 +50,7 @@ TEST(XavierNormal, HasTheDocumentedVariance) {
     EXPECT_NEAR(mean(t.detach()).item(), 0, 1e-3);
 }
 
-TEST(TruncNormal, HasTheMomentsOfATruncatedDistribution) {
+TEST(TruncNormal, HasTheBoundsAndMeanOfATruncatedDistribution) {
     manual_seed(3);
     Tensor t = init::parameter({200000});
     init::trunc_normal_(t, 1, 2, 0, 3);
@@ -67,6 +67,10 @@ TEST(TruncNormal, HasTheMomentsOfATruncatedDistribution) {
     EXPECT_NEAR(deviation(half.to(f32)), 0.88, 0.02);
     init::trunc_normal_(t, 5, 0, -1, 1);
     expect_same_bits(t.detach(), ones({200000}));
+}
+
+TEST(TruncNormal, RejectsEmptyRangesAndNegativeDeviations) {
+    Tensor t = init::parameter({2});
     expect_error<ValueError>({"trunc_normal_: low"}, [&] { init::trunc_normal_(t, 0, 1, 2, 1); });
     expect_error<ValueError>({"trunc_normal_: std"}, [&] { init::trunc_normal_(t, 0, -1); });
 }
@@ -156,13 +160,14 @@ TEST(Initializers, RejectAnUndefinedTensor) {
     expect_error<UsageError>({"sparse_: "}, [&] { init::sparse_(none, 0.5); });
 }
 
-TEST(InitMatrices, SkipTheMetaDeviceAndFillDeferredWeights) {
-    {
-        const init::EmptyWeights empty;
-        Tensor t = init::parameter({3, 3});
-        init::orthogonal_(t), init::eye_(t), init::sparse_(t, 0.5), init::trunc_normal_(t);
-        EXPECT_TRUE(t.device().is_meta());
-    }
+TEST(Initializers, SkipTensorsOnTheMetaDevice) {
+    const init::EmptyWeights empty;
+    Tensor t = init::parameter({3, 3});
+    init::orthogonal_(t), init::eye_(t), init::sparse_(t, 0.5), init::trunc_normal_(t);
+    EXPECT_TRUE(t.device().is_meta());
+}
+
+TEST(InitEye, FillsDeferredWeights) {
     const init::DeferredWeights deferred;
     Tensor t = init::parameter({2, 2});
     init::eye_(t);

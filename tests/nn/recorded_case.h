@@ -10,9 +10,10 @@
 
 namespace axle::tests {
 
-// The file has the tensors "<case>.in.<name>" (arguments), "state.<name>" and "out.<name>"
-// (results). It also has the gradients "grad.<parameter>" and "grad_in.<argument>" of the sum of
-// all results, each multiplied by "factor.<name>".
+// The names of the tensors in the file begin with "<case>.", followed by "in.<name>" (arguments),
+// "state.<name>" (weights) or "out.<name>" (results). The gradients "grad.<parameter>" and
+// "grad_in.<argument>" belong to a loss: the sum of the products of "out.<name>" and
+// "factor.<name>", for every result with a factor.
 struct RecordedCase {
     RecordedCase(const std::string& name, const std::string& file) {
         for (const auto& [key, value] : load_safetensors(golden_path(file)).tensors)

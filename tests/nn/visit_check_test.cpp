@@ -241,7 +241,7 @@ TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
             for (std::size_t i = 0; i < memory.size(); ++i)
                 const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
             auto* const model = new (memory.data()) HasAnOptional;
-            // Stands for a parameter that is created at the address of a tensor that was destroyed.
+            // `other` now represents a parameter at the address of a tensor that was destroyed.
             if (!is_parameter) other.set_requires_grad();
             EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
             const Tensor extra = parameter();

@@ -67,8 +67,8 @@ struct Options {
     accel::AcceleratorOptions accelerator() const;
 };
 
-// Returns an AdamW optimizer that applies weight decay to matrices and convolution kernels, but not
-// to biases and norms.
+// Returns an AdamW optimizer that applies weight decay to parameters with at least two dimensions,
+// such as matrices, embeddings and convolution kernels, but not to biases and weights of norms.
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
 
 // The number of completed updates, which checkpoints save.
@@ -82,7 +82,8 @@ struct Progress : accel::Checkpointable {
 // without this option or if "auto" finds no checkpoint. Unless eval_only is true, compares the
 // checkpoint's run with this run. Throws ValueError if the seed, batch size, learning rate, weight
 // decay, model or data differ, unless --allow-changed names the field. Data that have grown are
-// accepted. The number of steps may change.
+// accepted. The number of steps may change. Throws FileError if "latest" or "latest-good" finds no
+// checkpoint, or if the checkpoint cannot be read.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
@@ -124,7 +125,8 @@ class Run {
     // Starts a run and loads the checkpoint of the option --resume. Must be called after prepare().
     // Installs signal handlers: after SIGUSR1, the next end_update() of all processes saves a
     // checkpoint; after SIGTERM or SIGINT, it saves a checkpoint and throws Stopped. A second
-    // SIGINT ends the process immediately.
+    // SIGINT ends the process immediately. Throws the errors of resume(), and FileError if another
+    // process trains in the same folder.
     Run(const Options& options, Accelerator& accelerator, Plan plan);
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -139,7 +141,7 @@ class Run {
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
     // called after every update. If a checkpoint cannot be written, logs a warning and tries again
     // at the next interval; throws FileError if it is the run's last checkpoint, or if a signal
-    // ends the run.
+    // ends the run. Throws UsageError if the run had no updates left when it started.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If no updates were left at
     // the start of the run, evaluates first.

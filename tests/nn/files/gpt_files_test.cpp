@@ -108,7 +108,7 @@ TEST(PretrainedGpt, SavesTheSameWeightsAndConfigAsTransformers) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
 }
 
-TEST(PretrainedGpt, KeepsUnknownFieldsAndEndOfTextTokens) {
+TEST(PretrainedGpt, KeepsUnknownFieldsAndSpecialTokens) {
     const TemporaryFolder folder;
     write_model(folder,
                 replaced(replaced(config_text(), "\"eos_token_id\": 0", "\"eos_token_id\": [7, 9]"),

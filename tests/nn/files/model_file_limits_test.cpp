@@ -150,7 +150,7 @@ TEST(PretrainedFolder, RejectsLargeConfigurationsWithoutReadingThem) {
               8 * kMiB);
 }
 
-TEST(PretrainedFolder, NeedsAtMost256BytesOfMemoryPerByteOfTheConfiguration) {
+TEST(ModelConfig, NeedsAtMost256BytesOfMemoryPerByteOfJson) {
     std::string text = R"({"model_type": "gpt2", "list": [0)";
     while (std::ssize(text) < kMiB) text += ",0";
     text += "]}";

@@ -214,7 +214,7 @@ TEST(ParameterContainers, NameTrainAndCloneTheirParameters) {
     EXPECT_EQ(nn::ParameterList({ones({1}), ones({2})}).size(), 2U);
 }
 
-TEST(ParameterContainers, RejectNamesIndicesAndTensorsThatAreNotLeaves) {
+TEST(ParameterContainers, RejectInvalidNamesAndIndicesAndTensorsThatAreNotLeaves) {
     Scales model;
     expect_error<IndexError>({"ParameterList: index 2"}, [&] { model.list[2]; });
     expect_error<IndexError>({"ParameterDict: no parameter c", "b, a"}, [&] { model.dict["c"]; });

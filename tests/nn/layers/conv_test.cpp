@@ -68,7 +68,7 @@ TEST(Conv2dLayer, PadsTheEndWithOneMoreZeroForEvenKernelsAndSamePadding) {
     EXPECT_THAT(tall(tensor({1.0, 2, 3}, {1, 3, 1})).to_vector(), ElementsAre(6, 6, 5));
 }
 
-TEST(Conv2dLayer, SupportsPaddingModes) {
+TEST(Conv2dLayer, PadsTheInputByItsPaddingMode) {
     const Tensor x = tensor({1.0, 2, 4}, {1, 1, 3});
     const auto padded = [&](PadMode mode) {
         return summing({1, 3}, {.padding = {0, 1}, .padding_mode = mode})(x).to_vector();

@@ -33,14 +33,14 @@ TEST(PoolingLayers, ApplyTheirOptionsAndAreCloned) {
     expect_same_bits(nn::MaxPool2d(2).clone()(x), max_pool2d(x, 2));
 }
 
-TEST(Upsample, MatchesInterpolate) {
+TEST(Upsample, MatchesInterpolateInBilinearMode) {
     const Tensor x = randn({2, 3, 7, 9});
     nn::Upsample twice({.scale_factor = 2, .mode = Interpolation::bilinear});
     expect_same_bits(twice(x),
                      interpolate(x, {.scale_factor = 2, .mode = Interpolation::bilinear}));
 }
 
-TEST(Upsample, HasAllModes) {
+TEST(Upsample, MatchesInterpolateInAllOtherModes) {
     const Tensor signal = randn({2, 3, 5}), image = randn({2, 3, 5, 4}),
                  volume = randn({2, 3, 2, 5, 4});
     for (const auto& [x, mode] : {std::pair(signal, Interpolation::linear),
@@ -55,7 +55,7 @@ TEST(Upsample, HasAllModes) {
     }
 }
 
-TEST(Upsample, HasModulesWithFixedModes) {
+TEST(UpsamplingLayers, MatchInterpolateWithFixedModes) {
     const Tensor x = randn({2, 3, 7, 9});
     nn::UpsamplingNearest2d nearest({.size = Size2(5, 12)});
     expect_same_bits(nearest(x), interpolate(x, {.size = Size2(5, 12)}));

@@ -58,7 +58,7 @@ TEST(Vgg, MatchesNamesAndShapesOfTorchvision) {
     EXPECT_EQ(expect_torchvision_state<nn::Vgg>("vgg19", nn::vgg19()), 143667240);
 }
 
-TEST(Vgg, RejectsConfigurationsWithoutConvolutions) {
+TEST(Vgg, RejectsLayersWithoutConvolutionsAndNegativeChannels) {
     expect_error<ValueError>({"Vgg: layers must contain at least one convolution"}, [] {
         nn::Vgg(nn::VggConfig{.layers = {0, 0}});
     });
@@ -101,7 +101,7 @@ TEST(EfficientNet, TrainsLikeTorchvision) {
 }
 
 // The numbers are from torchvision's documentation.
-TEST(EfficientNet, MatchesNamesAndShapesOfTorchvision) {
+TEST(EfficientNet, MatchesNamesShapesAndParameterCountsOfTorchvision) {
     EXPECT_EQ(expect_torchvision_state<nn::EfficientNet>("efficientnet_b0", nn::efficientnet_b0()),
               5288548);
     const nn::init::EmptyWeights without_memory;

@@ -105,9 +105,10 @@ inline void expect_recorded_state(const std::string& network, const nn::StateDic
 }
 
 // Trains a model from the recorded initial weights. Compares its first output, the norm of all
-// gradients and the losses with the recorded values. out(batch) returns the output for a batch, and
-// loss(output, batch) returns the loss. The tolerance of absolute and relative differences is 1e-8
-// in f64 and 1e-4 in f32.
+// gradients and the losses with the recorded values, and in f64 also the loss of the first batch in
+// evaluation mode. out(batch) returns the output for a batch, and loss(output, batch) returns the
+// loss. The tolerance of absolute and relative differences is 1e-8 in f64 and 1e-4 in f32. With a
+// sanitizer, runs only the first step.
 template <class Model, class Out, class Loss>
 void expect_recorded_training(const std::string& network, Model& model, DType dtype,
                               const MakeOptimizer& optimizer, Out&& out, Loss&& loss) {

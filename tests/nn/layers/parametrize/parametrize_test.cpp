@@ -65,7 +65,7 @@ TEST(WeightNorm, KeepsNoHistoryInItsLayer) {
     EXPECT_EQ(autograd::live_nodes(), before);
 }
 
-TEST(SpectralNorm, LimitsTheLargestSingularValue) {
+TEST(SpectralNorm, ScalesTheLargestSingularValueToOne) {
     manual_seed(8);
     nn::SpectralNorm<nn::Linear> layer(nn::Linear(6, 5), {.n_power_iterations = 50});
     layer(randn({4, 6}));
@@ -141,7 +141,7 @@ TEST(Orthogonal, StaysOrthogonalInTrainingAndIsCloned) {
                                                      "parametrizations.weight.0.base"));
 }
 
-TEST(Parametrizations, RejectInvalidDimensions) {
+TEST(Parametrizations, RejectInvalidDimensionsAndNumbersOfIterations) {
     expect_error<IndexError>({"WeightNorm: the weight [2, 3] has no dimension 2"},
                              [] { nn::WeightNorm<nn::Linear>(nn::Linear(3, 2), 2); });
     expect_error<ValueError>({"SpectralNorm: n_power_iterations"}, [] {

@@ -55,7 +55,7 @@ TEST(PackedSequence, ConvertsAndMovesItsTensors) {
     EXPECT_EQ(moved.batch_sizes, packed.batch_sizes);
 }
 
-TEST(PackedSequence, RejectsInvalidLengths) {
+TEST(PackedSequence, RejectsInvalidLengthsAndBatchSizes) {
     const Tensor x = zeros({4, 2, 3});
     expect_error<ValueError>({"pack_padded_sequence: expected one length for each of 2", "1"},
                              [&] { nn::pack_padded_sequence(x, {4}); });

@@ -22,7 +22,7 @@ std::vector<std::string> names_of(nn::Module& layer) {
     return names;
 }
 
-// Expects that the values are uniformly distributed in [-bound, bound).
+// Expects the bound and the variance of the uniform distribution in [-bound, bound).
 void expect_uniform(const Tensor& t, double bound) {
     EXPECT_LE(t.abs().max().item(), bound * (1 + 1e-6));
     EXPECT_NEAR(var(t).item(), bound * bound / 3, 0.03 * bound * bound);
@@ -106,7 +106,7 @@ TEST(SpatialConvolutionLayers, PadTheEndWithOneMoreZeroForEvenKernelsAndSamePadd
     EXPECT_THAT(deep(tensor({1.0, 2, 3}, {1, 3, 1, 1})).to_vector(), ElementsAre(6, 6, 5));
 }
 
-TEST(SpatialConvolutionLayers, SupportPaddingModes) {
+TEST(SpatialConvolutionLayers, PadTheInputByTheirPaddingMode) {
     const auto line = [](PadMode mode) {
         auto layer = summing(nn::Conv1d(1, 1, 3, {.padding = 1, .padding_mode = mode}));
         return layer(tensor({1.0, 2, 4}, {1, 1, 3})).to_vector();

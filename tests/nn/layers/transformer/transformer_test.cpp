@@ -192,7 +192,7 @@ TEST(TransformerDecoder, AppliesItsLayersAndNorm) {
     expect_same_bits(without_norm(tgt, memory).detach(), layer(tgt, memory).detach());
 }
 
-TEST(Transformer, RejectsShapesThatDoNotFit) {
+TEST(Transformer, RejectsInvalidShapesOptionsAndMasks) {
     nn::TransformerOptions options = small_options();
     options.num_encoder_layers = options.num_decoder_layers = 1;
     nn::Transformer model(options);
