@@ -161,7 +161,8 @@ TEST_F(AxleDeepSpeed, StartsProcessesWithOpenMpi) {
                                                 "1 true localhost 29500 token none"));
 }
 
-// Each machine uses its own slots.
+// With nossh, each machine runs its own `axle launch`, which uses the machine's slots in the
+// hostfile.
 // Covers 15.multinode.
 TEST_F(AxleDeepSpeed, UsesTheSlotsOfThisMachineWithNossh) {
     const std::string hosts = write("hosts", "a slots=4\n");

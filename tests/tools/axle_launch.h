@@ -17,7 +17,7 @@ class AxleLaunch : public TrainerTest {
   protected:
     AxleLaunch() : TrainerTest("axle") {}
 
-    // Ignores the configuration of the user who runs the tests.
+    // Ignores the user's default configuration file and the variables that set threads and tokens.
     void SetUp() override {
         TrainerTest::SetUp();
         setenv("HF_HOME", (folder_ / "home").c_str(), 1);

@@ -1,4 +1,4 @@
-// Tests `axle merge-weights` with checkpoints of Axle and DeepSpeed, and the folders that it
+// Tests `axle merge-weights` with checkpoints of PyTorch and DeepSpeed, and the folders that it
 // rejects.
 #include <filesystem>
 #include <string>

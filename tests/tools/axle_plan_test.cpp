@@ -85,7 +85,7 @@ TEST(Plans, LeaveOutMeshesThatNeedTooMuchMemoryOrTooManyRows) {
     options.memory = 10;
     EXPECT_TRUE(plans(four_pieces(), options).empty());
     options.memory = kGB;
-    options.batch = 1;  // has fewer rows than replicas
+    options.batch = 1;  // a mesh with several replicas needs more rows
     for (const Plan& plan : plans(four_pieces(), options)) EXPECT_EQ(plan.replicas, 1);
 }
 

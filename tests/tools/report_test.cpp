@@ -105,7 +105,7 @@ TEST(TrainingReport, EscapesText) {
                  .text = evil,
                  .pictures = {{"", evil, false}}});
     EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
-    EXPECT_EQ(count(html, "</script>"), 2u);  // one script has the values, and one draws the page
+    EXPECT_EQ(count(html, "</script>"), 2u);  // the values, and the script that shows them
     EXPECT_EQ(values_in(html).size(), 1u);
 }
 

@@ -36,7 +36,7 @@ inline std::vector<std::string> lines_of(const std::string& path) {
     return lines;
 }
 
-// Writes 800 random words of three letters, nine words to a line. All calls write the same words.
+// Writes 800 random words of three letters in lines of nine words. All calls write the same words.
 inline void write_words(const std::string& path) {
     std::mt19937 random(5);
     std::ofstream text(path);

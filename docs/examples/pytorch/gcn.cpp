@@ -18,7 +18,8 @@ class GraphConv : public nn::Model<GraphConv> {
         nn::init::xavier_uniform_(weight);
         nn::init::zeros_(bias);
     }
-    // Maps features of nodes [nodes, in] to [nodes, out]. Each node gets the sum of its neighbours.
+    // Maps features of nodes [nodes, in] to [nodes, out]. The output of a node is a weighted sum
+    // over the node and its neighbors.
     Tensor forward(const Tensor& x, const Tensor& adjacency) {
         return matmul(adjacency, matmul(x, weight)) + bias;
     }

@@ -77,7 +77,7 @@ int main() {
             values.push_back(value[0]);
             if (!cart.step(action)) break;
         }
-        // The return of a step is the number of later steps, each discounted by 0.99.
+        // The return of a step is 1 plus 0.99 times the return of the next step.
         std::vector<double> sums(values.size());
         double sum = 0;
         for (std::size_t t = sums.size(); t-- > 0;) sums[t] = sum = 1 + 0.99 * sum;

@@ -323,9 +323,8 @@ TEST(LoaderState, ResumesOnFewerProcessesWhenBatchSizesVary) {
             EXPECT_EQ(pass(*two), own);
         }
     }
-    for (const std::int64_t processes :
-         {1, 2, 3, 4,
-          8}) {  // the state of a finished pass can be loaded on any number of processes
+    // The state of a finished pass can be loaded on any number of processes.
+    for (const std::int64_t processes : {1, 2, 3, 4, 8}) {
         const auto loader = ragged.loader(processes, 0);
         loader->load_state_dict(states[2]);
         EXPECT_EQ(loader->epoch(), 1);
