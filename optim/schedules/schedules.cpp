@@ -178,8 +178,8 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, d
 
 void CosineAnnealingLR::apply(std::size_t, GroupRef group, double base_lr, std::int64_t epoch) {
     if (epoch == 0) return;
-    if ((epoch - 1 - t_max_) % (2 * t_max_) ==
-        0) {  // at the minimum, where the ratio of successive rates is undefined
+    // If the previous rate is the minimum, the ratio of successive rates is undefined.
+    if ((epoch - 1 - t_max_) % (2 * t_max_) == 0) {
         const double rise = 1 - std::cos(kPi / static_cast<double>(t_max_));
         group.lr += (base_lr - eta_min_) * rise / 2;
         return;

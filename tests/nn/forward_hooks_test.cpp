@@ -86,8 +86,8 @@ TEST(ForwardHooks, KeepAutocastOfTheParentInAPreparedChild) {
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_EQ(model.between, bf16);
     EXPECT_EQ(model.inner_dtype, bf16);
-    EXPECT_EQ(model.inner(ones({3, 4})).dtype(),
-              f32);  // this call of the inner model is the outermost call
+    // This call of the inner model is the outermost call.
+    EXPECT_EQ(model.inner(ones({3, 4})).dtype(), f32);
 }
 
 TEST(ForwardHooks, CallBeforeForwardOncePerOutermostCall) {

@@ -58,8 +58,8 @@ TEST(GradScaler, MatchesScalesAndSkippedStepsOfPyTorch) {
         const auto& trace = c["trace"];
         const bool listed = c["found_inf"].is_array();
         const std::size_t steps = listed ? c["found_inf"].size() : 2001;
-        const std::size_t hidden =
-            steps - trace.size();  // the trace omits these steps after its second row
+        // The trace omits these steps after its second row.
+        const std::size_t hidden = steps - trace.size();
         for (std::size_t t = 0; t < steps; ++t) {
             const double scale = scaler.get_scale();
             set_gradient(p, listed && c["found_inf"][t] != 0 ? kInfinity : 1);

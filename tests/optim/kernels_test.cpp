@@ -157,8 +157,8 @@ TEST(StochasticRounding, DependsOnlyOnSeedStepAndElement) {
 
 TEST(StochasticRounding, IsUnbiased) {
     constexpr std::int64_t kCount = 200000;
-    constexpr double kUpdate =
-        0.3 * 0x1p-7;  // 0.3 times the bf16 spacing above 1, which rounding to nearest discards
+    // 0.3 times the spacing of bf16 above 1. Rounding to nearest discards such an update.
+    constexpr double kUpdate = 0.3 * 0x1p-7;
     for (const bool stochastic : {false, true}) {
         Model<BFloat16, float, float> model({kCount});
         std::fill(model.p.begin(), model.p.end(), BFloat16(1.0f));

@@ -60,8 +60,8 @@ TEST(TrainingReport, DoesNotDependOnTheGlobalLocale) {
 
 TEST(TrainingReport, ChartsTrainingAndEvaluationValuesOfAMetricTogether) {
     const std::string html = to_html({.title = "run", .metrics = metrics(20)});
-    EXPECT_EQ(count(html, "<figure"),
-              2u);  // charts of loss (with val_loss) and lr, but not of step and epoch
+    // There are charts of loss (with val_loss) and lr, but not of step and epoch.
+    EXPECT_EQ(count(html, "<figure"), 2u);
     const auto values = values_in(html);
     ASSERT_EQ(values.size(), 2u);
     EXPECT_EQ(values[0]["curves"][0][0], "training");

@@ -195,8 +195,8 @@ TEST(ShardedLoaders, ReportSizeAndLastBatch) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
-        const bool has_steps =
-            !run_pass(*c.loader(0)).empty();  // no rank has more steps than rank 0
+        // No rank has more steps than rank 0.
+        const bool has_steps = !run_pass(*c.loader(0)).empty();
         for (std::int64_t rank = 0; rank < c.processes; ++rank) {
             const auto loader = c.loader(rank);
             const Pass steps = run_pass(*loader);

@@ -155,8 +155,8 @@ TEST(DatasetShards, ResumeWithFewerProcesses) {
     EXPECT_TRUE(two.needs_even_steps());
     EXPECT_EQ(pass(two), (Batches{{2, 7}, {3, 0}, {4, 0}}));
     EXPECT_EQ(two.epoch(), 1);
-    EXPECT_EQ(pass(two).front(),
-              (Ids{1000, 1001}));  // the next pass is divided between the new processes
+    // The next pass is divided between the new processes.
+    EXPECT_EQ(pass(two).front(), (Ids{1000, 1001}));
     one.load_state_dict(states[1]);
     EXPECT_FALSE(one.needs_even_steps());
     Ids valid;
