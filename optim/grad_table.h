@@ -19,7 +19,9 @@ class GradTable {
     // is undefined. The messages begin with `op`.
     GradTable(const char* op, const std::vector<Tensor>& params) {
         for (const Tensor& param : params) {
-            if (!param.defined()) throw UsageError(str(op, ": a parameter is undefined"));
+            if (!param.defined())
+                throw UsageError(
+                    str(op, ": a parameter is undefined: parameter ", &param - params.data()));
             Tensor grad = autograd::local_part(param).grad();
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())

@@ -224,7 +224,8 @@ std::int64_t DataLoader::total_dataset_length() const {
     const auto size = iterable_->size();
     if (!size)
         throw UsageError(
-            "DataLoader: total_dataset_length: the size of the iterable dataset is unknown");
+            "DataLoader: total_dataset_length: the size of the iterable dataset is unknown; "
+            "override its size()");
     return *size;
 }
 

@@ -56,7 +56,9 @@ std::int64_t DataLoader::len() const {
     if (own_ && !dispatch_) return own_->size() * micro_batches_;
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
-    if (!known) throw UsageError("DataLoader: len: the size of the iterable dataset is unknown");
+    if (!known)
+        throw UsageError(
+            "DataLoader: len: the size of the iterable dataset is unknown; override its size()");
     return *known * micro_batches_;
 }
 

@@ -30,7 +30,9 @@ void check_shard(const char* who, const ShardOptions& options, std::int64_t batc
     if (!split) return;
     if (batch_size < 1)
         throw ValueError(
-            str(who, ": split_batches needs a fixed batch size, but the batch sampler has none"));
+            str(who,
+                ": split_batches needs a fixed batch size, but the batch sampler has none; "
+                "set split_batches to false"));
     if (batch_size % processes != 0)
         throw ValueError(
             str(who,

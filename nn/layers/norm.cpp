@@ -30,7 +30,7 @@ LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options)
 
 LayerNorm::LayerNorm(const Shape& sizes, LayerNormOptions options)
     : eps(options.eps), sizes_(sizes) {
-    if (sizes.empty()) throw ValueError("LayerNorm: there must be at least one size");
+    if (sizes.empty()) throw ValueError("LayerNorm: sizes must have at least one element: []");
     for (const std::int64_t size : sizes) check_size("LayerNorm", "width", size);
     if (!options.affine) return;
     weight = parameter_of_ones(sizes);

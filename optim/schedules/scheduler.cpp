@@ -100,7 +100,8 @@ Optimizer& Scheduler::optimizer() {
                              ": the schedule or its optimizer was moved to another object; use "
                              "that one"));
     if (*optimizer_ == nullptr)
-        throw UsageError(str(type_name(typeid(*this)), ": the optimizer was destroyed"));
+        throw UsageError(str(type_name(typeid(*this)),
+                             ": the optimizer was destroyed; keep it while the schedule is used"));
     return **optimizer_;
 }
 

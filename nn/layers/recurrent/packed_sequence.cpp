@@ -37,10 +37,12 @@ PackedSequence pack(const char* op, const Tensor& rows, const Lengths& lengths, 
     if (lengths.empty()) throw ValueError(str(op, ": needs at least one sequence"));
     for (const std::int64_t length : lengths)
         if (length < 1) throw ValueError(str(op, ": lengths must be positive: ", length));
-    if (enforce_sorted && !std::is_sorted(lengths.rbegin(), lengths.rend()))
-        throw ValueError(str(op,
-                             ": the lengths must be sorted in decreasing order; set "
-                             "enforce_sorted to false to sort the sequences"));
+    const auto rise = std::adjacent_find(lengths.begin(), lengths.end(),
+                                         [](std::int64_t a, std::int64_t b) { return a < b; });
+    if (enforce_sorted && rise != lengths.end())
+        throw ValueError(str(op, ": the lengths must be sorted in decreasing order: ", rise[0],
+                             " is before ", rise[1],
+                             "; set enforce_sorted to false to sort the sequences"));
     const Lengths order = sorted_order(lengths);
     const std::int64_t longest = lengths[static_cast<std::size_t>(order[0])];
     PackedSequence packed;

@@ -80,7 +80,7 @@ TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorch) {
         nn::LayerNorm({3, 4})(zeros({4, 3}));
     });
     expect_error<ValueError>({"LayerNorm: width must be positive"}, [] { nn::LayerNorm({3, 0}); });
-    expect_error<ValueError>({"LayerNorm: there must be at least one size"},
+    expect_error<ValueError>({"LayerNorm: sizes must have at least one element: []"},
                              [] { nn::LayerNorm{Shape()}; });
 }
 
