@@ -51,6 +51,8 @@ struct LanguageHead {
     std::shared_ptr<HeadPolicy> head_policy;
     // Returns the name of the head in the module, without ".weight".
     virtual const char* head_name() const = 0;
+    // Return the weight [vocab_size, C] and the bias [vocab_size] of the head. The bias is
+    // undefined if the head has none.
     virtual Tensor head_weight() const = 0;
     virtual Tensor head_bias() const { return {}; }
 

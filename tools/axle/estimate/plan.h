@@ -38,7 +38,7 @@ struct Plan {
     std::int64_t memory = 0;  // bytes of the process that needs most
     std::int64_t bytes = 0;   // bytes that one process sends in a step
     double seconds = 0;       // duration of a step
-    double idle_share = 0;
+    double idle_share = 0;    // share of the time in which processes of a pipeline compute nothing
 };
 
 // Returns the plans that fit into the memory, fastest first. A micro-batch has one row. The memory
