@@ -74,6 +74,7 @@ class FunctionDataset : public Dataset {
     std::function<Tree(std::int64_t)> get_;
 };
 
+// Returns a FunctionDataset. Throws the errors of its constructor.
 inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::int64_t)> get) {
     return {size, std::move(get)};
 }

@@ -9,10 +9,13 @@
 
 namespace axle::nn::init {
 
+// Fill t with 0, 1 or a value, or from a uniform distribution in [low, high) or a normal
+// distribution. uniform_() throws ValueError unless the range is finite and low <= high, and
+// normal_() unless std >= 0.
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
 void constant_(Tensor& t, double value);
-void uniform_(Tensor& t, double low = 0, double high = 1);  // values in [low, high)
+void uniform_(Tensor& t, double low = 0, double high = 1);
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
 // Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError if low is

@@ -69,6 +69,7 @@ class GeneratorDataset : public IterableDataset {
     std::optional<std::int64_t> size_;
 };
 
+// Returns a GeneratorDataset. Throws the errors of its constructor.
 inline GeneratorDataset from_generator(
     std::function<GeneratorDataset::Next(std::int64_t epoch)> start,
     std::optional<std::int64_t> size = {}) {
@@ -94,6 +95,7 @@ class ShardedDataset : public IterableDataset {
     std::vector<std::shared_ptr<const IterableDataset>> shards_;
 };
 
+// Returns a ShardedDataset. Throws UsageError if a dataset is null.
 inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableDataset>> shards) {
     return ShardedDataset(std::move(shards));
 }

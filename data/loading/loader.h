@@ -390,6 +390,7 @@ class SkipDataLoader {
     std::int64_t num_batches_;
 };
 
+// Returns a SkipDataLoader. Throws ValueError if num_batches is negative.
 inline SkipDataLoader skip_first_batches(DataLoader& loader, std::int64_t num_batches = 0) {
     return {loader, num_batches};
 }

@@ -23,6 +23,7 @@
 
 namespace axle::nn {
 
+// Return the pieces of a model in the order of the forward pass.
 std::vector<Piece> pieces(Gpt& model);
 std::vector<Piece> pieces(Llama& model);
 std::vector<Piece> pieces(BertForMaskedLM& model);
