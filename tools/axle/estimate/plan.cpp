@@ -23,8 +23,8 @@ namespace {
 constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 constexpr std::int64_t kFloat = 4;    // bytes
 constexpr std::int64_t kTrained = 4;  // floats per parameter: value, gradient, two moments
-// The floats that a block stores per token and channel: as many bytes as about 34 values in half
-// precision.
+// The number of values that a block stores for backward, per token and channel, without attention
+// scores. In half precision they need about 34 bytes (Korthikanti et al., arXiv:2205.05198).
 constexpr std::int64_t kBlockFloats = 17;
 
 // Returns the costs of a model, which is constructed without memory. Blocks are the pieces between
