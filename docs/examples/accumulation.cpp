@@ -1,4 +1,5 @@
-// Accumulates gradients over a number of steps, with weighted losses, and without accumulate().
+// Accumulates gradients with accumulate(), with a plugin, with no_sync() instead of accumulate(),
+// and with losses that are means over the tokens of all micro-batches.
 #include <cstdint>
 #include <vector>
 

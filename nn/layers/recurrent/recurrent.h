@@ -47,7 +47,8 @@ class RNN : public Model<RNN> {
     std::pair<PackedSequence, Tensor> forward(const PackedSequence& x, const Tensor& h0 = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if there is no such
+    // layer or direction.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }
@@ -89,7 +90,8 @@ class LSTM : public Model<LSTM> {
                                                  const LSTMState& initial = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if there is no such
+    // layer or direction.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }
@@ -116,7 +118,8 @@ class GRU : public Model<GRU> {
     std::pair<PackedSequence, Tensor> forward(const PackedSequence& x, const Tensor& h0 = {});
     void visit(Visitor& v) override { layers_.visit(v); }
 
-    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if there is no such
+    // layer or direction.
     recurrent::Weights& weights(std::int64_t layer = 0, bool reverse = false) {
         return layers_.weights(layer, reverse);
     }

@@ -50,7 +50,8 @@ class Stack {
     std::pair<PackedSequence, State> forward(const PackedSequence& x, const State& initial,
                                              bool training) const;
     void visit(Visitor& v);
-    // Returns the parameters of one direction of a layer. Throws IndexError if it does not exist.
+    // Returns the parameters of one direction of a layer. Throws IndexError if there is no such
+    // layer or direction.
     Weights& weights(std::int64_t layer, bool reverse);
 
     std::int64_t input_size() const { return in_; }

@@ -57,8 +57,9 @@ std::vector<Tensor> outputs_of(const Problem& problem);
 // Sets floating outputs to NaN, and other outputs to -1, so that elements that a kernel does not
 // write are found.
 void clear_outputs(Problem& problem);
-// Returns the largest difference between the outputs and the expected outputs, divided by the
-// largest absolute value of the expected output. The result is NaN if an output has a NaN.
+// Returns the largest difference between an output and its expected output. The differences of an
+// output are divided by the largest absolute value of its expected output. The result is NaN if an
+// output has a NaN.
 double difference(const Problem& problem, const std::vector<Tensor>& expected);
 // Returns the largest difference that rounding errors can cause.
 double tolerance(DType dtype);
