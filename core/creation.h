@@ -45,6 +45,8 @@ Tensor triu_indices(std::int64_t rows, std::int64_t columns, std::int64_t diagon
 
 // --- random, from the default generator (creation/random_like.cpp); without gradients. The numbers
 // are the same on CPUs and GPUs, except for rounding errors in randn_like() and normal().
+
+// Return the numbers of rand() and randn() in the shape and the floating dtype of x.
 Tensor rand_like(const Tensor& x);
 Tensor randn_like(const Tensor& x);
 // Return integers in [low, high) in the dtype of x; the default of low is 0. See randint().

@@ -82,6 +82,8 @@ class Stream {
     std::shared_ptr<State> state_;
 };
 
+// Return the stream that this thread uses on the device: the stream of the innermost StreamGuard,
+// or the default stream, which all threads share.
 Stream current_stream(int device = 0);
 Stream default_stream(int device = 0);
 

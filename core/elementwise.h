@@ -61,6 +61,8 @@ inline Tensor operator%(const Tensor& a, Scalar b) { return remainder(a, b); }
 Tensor atan2(const Tensor& y, const Tensor& x);  // the angle of the point (x, y), in [-pi, pi]
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor lerp(const Tensor& start, const Tensor& end, double weight);  // start + weight (end - start)
+
+// Return x + value a b (addcmul) and x + value a / b (addcdiv).
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 

@@ -6,9 +6,11 @@
 // the host, where the factorization runs, and the results are copied back; so these ops wait for
 // the GPU. Programs that do not call these ops do not contain their code.
 //
-// Ops throw DTypeError unless the operands are floating, and LinAlgError for a singular matrix.
-// They throw ShapeError for operands with fewer than two dimensions, and for matrices that must be
-// square but are not. The message of a LinAlgError names the op and the element of the batch.
+// Ops on matrices throw DTypeError unless the operands are floating. They throw ShapeError for
+// operands with fewer than two dimensions, and for matrices that must be square but are not. Ops
+// that invert a matrix or solve an equation throw LinAlgError for a singular matrix, unless a
+// comment states otherwise. The message of a LinAlgError names the op and the element of the
+// batch.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,7 @@ Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
 // infinities or NaN.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
                         bool unitriangular = false);
-Tensor inv(const Tensor& x);
+Tensor inv(const Tensor& x);  // the inverse
 // Returns the determinant. The gradient is also correct if the matrix is singular.
 Tensor det(const Tensor& x);
 // Returns the sign of the determinant and ln |determinant|: 0 and -inf for a singular matrix.
@@ -66,11 +68,11 @@ struct Svd {
     Tensor S;   // [..., k], in descending order
     Tensor Vh;  // [..., n, n], or [..., k, n] unless full_matrices
 };
-// Throw LinAlgError for elements that are not finite.
+// Throw LinAlgError if an element is not finite or the algorithm does not converge.
 Svd svd(const Tensor& x, bool full_matrices = true);
 Tensor svdvals(const Tensor& x);  // the singular values
 // Return the eigenvalues [..., n] of symmetric matrices in ascending order, and the eigenvectors as
-// columns [..., n, n]. Only the lower (or upper) triangle is read.
+// columns [..., n, n]. Only the lower (or upper) triangle is read. Throw LinAlgError as svd() does.
 std::pair<Tensor, Tensor> eigh(const Tensor& x, bool upper = false);
 Tensor eigvalsh(const Tensor& x, bool upper = false);
 
@@ -95,7 +97,11 @@ struct LeastSquares {
 LeastSquares lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond = {});
 
 // --- functions of matrices (linalg/functions.cpp)
+// Returns the matrix exponential. Throws LinAlgError if an element is not finite.
 Tensor matrix_exp(const Tensor& x);
+// Returns the inverse of x as an operand of tensordot(). The first `ind` dimensions of x are the
+// rows of a square matrix (ShapeError), and the other dimensions are its columns; the result has
+// the columns first. Throws ValueError unless ind is positive.
 Tensor tensorinv(const Tensor& x, std::int64_t ind = 2);
 // Returns the X for which tensordot(A, X, X.dim()) = B, after moving dims of A to its end.
 Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});

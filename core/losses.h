@@ -87,8 +87,10 @@ struct CtcLossOptions {
 // targets [sum of target lengths]. input_lengths and target_lengths are [N] and can be on the CPU.
 // A single sample is [T, C] with targets [S] and lengths [] or [1]. The gradient is exact for
 // log-probabilities from log_softmax, as in PyTorch. The recursions are computed in f64. Throws
-// ValueError unless blank is a class, and for lengths that exceed T or S. Throws IndexError for a
-// target that is not a class or is the blank. On a GPU, these are reported errors.
+// ValueError unless blank is a class, for lengths that are negative or exceed T or S, and if the
+// lengths of concatenated targets do not add up to the number of targets. Throws IndexError for a
+// target that is not a class or is the blank. Lengths and targets on a GPU out of range are
+// reported errors.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& options = {});
 
@@ -153,7 +155,8 @@ struct MultiLabelSoftMarginLossOptions {
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
                                    const MultiLabelSoftMarginLossOptions& options = {});
 
-// --- margins; targets are 1 or -1, and broadcast with x (losses/margin.cpp)
+// --- margins (losses/margin.cpp). The targets of the first three losses are 1 or -1, and broadcast
+// with x.
 // Returns ln(1 + e^(-target x)), which is finite for all finite x.
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target,
                         Reduction reduction = Reduction::mean);

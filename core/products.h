@@ -44,7 +44,8 @@ Tensor chain_matmul(const std::vector<Tensor>& operands);
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<std::int64_t> dim = {});
 // Return the sums of products over pairs of dimensions: the last `dims` dimensions of a with the
 // first `dims` dimensions of b, or dims_a with dims_b. The result has the other dimensions of a,
-// then the other dimensions of b. Throw ShapeError if the sizes of a pair differ and neither is 1.
+// then the other dimensions of b. Throw ShapeError if the sizes of a pair differ and neither is 1,
+// and ValueError if `dims` is out of range or a dimension is listed twice.
 Tensor tensordot(const Tensor& a, const Tensor& b, std::int64_t dims = 2);
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b);
 // Returns the Kronecker product. a and b have at most kMaxDims / 2 dimensions.

@@ -35,7 +35,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 // --- norms and variances (reductions/norms.cpp). Throw DTypeError unless x is floating.
 // Return (sum of |x|^p)^(1/p). If p is 0, this is the number of elements that are not 0; if p is
 // inf or -inf, the largest or the smallest |x|. The gradient is 0 where the norm is 0. Throw
-// ValueError if the reduced dimensions are empty and p is negative or infinite.
+// ValueError if p is NaN, or if the reduced dimensions are empty and p is negative or infinite.
 Tensor vector_norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 // Returns x with each slice along dim multiplied by a number, so that its p-norm is at most
@@ -116,7 +116,7 @@ Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<std::int64_t>
 // Returns how many elements are in each of `bins` intervals of equal width between low and high, in
 // x's dtype. If low equals high, the range is from the minimum to the maximum of x. Elements
 // outside of the range and NaN are not counted. Throws DTypeError unless x is floating, and
-// ValueError unless bins is positive and low <= high.
+// ValueError unless bins is positive, low <= high and both bounds are finite.
 Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double high = 0);
 // Returns how often each of the numbers 0, 1, ... occurs in x, a 1-d tensor of integers, as i64
 // [max(largest + 1, min_length)]. With weights of x's shape, returns the sums of weights, in f32 if

@@ -45,7 +45,7 @@ struct UnfoldOptions {
 // are positive and the padding is not negative (all below 2^31), and ShapeError if no window fits.
 Tensor unfold(const Tensor& x, Size2 kernel, const UnfoldOptions& options = {});
 // Adds columns [N, C * kernel.h * kernel.w, windows] up to images [N, C, size.h, size.w] (col2im).
-// This is the gradient of unfold(); it throws the same errors.
+// N can be missing. This is the gradient of unfold(); it throws the same errors.
 Tensor fold(const Tensor& x, Size2 size, Size2 kernel, const UnfoldOptions& options = {});
 
 // --- order of dimensions and elements (shaping/order.cpp)

@@ -94,8 +94,8 @@ struct Impl {
 };
 
 // A handle to an array; copying a Tensor copies the handle. A default-constructed Tensor is
-// undefined: functions other than defined() and assignment throw UsageError. Concurrent reads of
-// one tensor are safe; concurrent writes are not.
+// undefined: functions other than defined(), is_same(), impl() and assignment throw UsageError.
+// Concurrent reads of one tensor are safe; concurrent writes are not.
 //
 // Assignment makes a variable refer to another array and copies no elements. So the left side must
 // be a variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y). Compound

@@ -139,7 +139,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3),
                          {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});
-    // An empty grid means the whole attention; cuDNN requires it.
+    // An empty grid means the whole attention. With dropout, cuDNN supports only an empty grid.
     if (part.parts == 1) params.grid = {};
     return attend(q, k, v, mask, params);
 }

@@ -23,8 +23,8 @@ kernels::AttentionParams attention_params(const AttentionOptions& options, std::
 Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
                          const kernels::AttentionParams& params, const Tensor& mask = {});
 
-// The attention to some of the keys [B, H, Tq, D], and the log-sum-exp of each row of scores [B, H,
-// Tq]. lse is f64 if q is f64, otherwise f32.
+// The result `out` [B, H, Tq, D] of attention to some of the keys, and the log-sum-exp `lse` [B, H,
+// Tq] of each row of scores. lse is f64 if q is f64, otherwise f32.
 struct AttentionPart {
     Tensor out, lse;
 };

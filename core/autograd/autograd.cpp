@@ -210,8 +210,8 @@ HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> 
     static std::atomic<std::uint64_t> ids = 0;
     const std::uint64_t id = ++ids;
     if (!leaf.is_leaf())
-        throw UsageError(str("on_leaf_final: the tensor must be a leaf: shape ", leaf.shape(),
-                             " is the result of an operation"));
+        throw UsageError(str("on_leaf_final: the tensor must be a leaf: the tensor of shape ",
+                             leaf.shape(), " is the result of an operation; use detach() on it"));
     meta_of(leaf).hooks.emplace_back(id, std::move(hook));
     return HookHandle([id, weak = std::weak_ptr<Impl>(leaf.impl())] {
         const std::shared_ptr<Impl> impl = weak.lock();
@@ -238,8 +238,8 @@ bool has_gradient(const Tensor& leaf) {
 
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin) {
     if (!leaf.is_leaf())
-        throw UsageError(str("set_local_part: the tensor must be a leaf: shape ", leaf.shape(),
-                             " is the result of an operation"));
+        throw UsageError(str("set_local_part: the tensor must be a leaf: the tensor of shape ",
+                             leaf.shape(), " is the result of an operation"));
     Meta& meta = meta_of(leaf);
     if (meta.grad.defined())
         throw UsageError(str("set_local_part: the leaf of shape ", leaf.shape(),

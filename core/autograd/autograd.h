@@ -92,7 +92,11 @@ namespace autograd {
 // reduces and casts it.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
+// Returns whether one of the inputs is defined and requires a gradient.
 bool any_requires_grad(std::span<const Tensor> inputs);
+
+// Adds a node with the given rule to the graph, as the history of the outputs. Called by record()
+// and record_outputs().
 void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
             Rule rule);
 
@@ -144,7 +148,7 @@ int backward_depth();
 void set_detect_anomaly(bool on);
 bool is_anomaly_detection_enabled();
 
-// Turns anomaly detection on or off until the guard is destroyed.
+// Turns anomaly detection on or off, and restores the earlier setting when it is destroyed.
 class DetectAnomaly {
   public:
     [[nodiscard]] explicit DetectAnomaly(bool on = true) : before_(is_anomaly_detection_enabled()) {

@@ -36,7 +36,7 @@ Tensor Gamma::rsample(const Shape& sample_shape) const {
     const Tensor z =
         exp(standard_gamma_logarithm(expand(concentration, sample_size(sample_shape))));
     const Tensor x = div(z, rate);
-    // Samples that are rounded to 0 become the least positive number.
+    // Samples below the least positive normal number become this number, so that none is 0.
     return where(lt(x.detach(), tiny(x.dtype())),
                  full({}, tiny(x.dtype()), {x.dtype(), x.device()}), x);
 }

@@ -15,15 +15,15 @@ namespace axle::distributions {
 template <class Base>
 class Independent : public Distribution {
   public:
-    // Throws ValueError unless the batch has this number of dimensions.
+    // Throws ValueError unless reinterpreted_batch_ndims is in [0, dimensions of the batch].
     Independent(Base base_, int reinterpreted_batch_ndims, bool validate_args = true)
         : Distribution("Independent", validate_args),
           base(std::move(base_)),
           ndims(reinterpreted_batch_ndims) {
         const Shape& from = base.batch_shape();
         if (ndims < 0 || ndims > from.size())
-            throw ValueError(str("Independent: the batch must have ", ndims,
-                                 " dimensions or more: it is ", from));
+            throw ValueError(str("Independent: reinterpreted_batch_ndims must be in [0, ",
+                                 from.size(), "] for the batch shape ", from, ": ", ndims));
         Shape batch, event;
         for (int i = 0; i < from.size(); ++i)
             (i < from.size() - ndims ? batch : event).push_back(from[i]);
@@ -60,8 +60,8 @@ template <class P, class Q>
 Tensor kl_divergence(const Independent<P>& p, const Independent<Q>& q) {
     if (p.ndims != q.ndims)
         throw ValueError(
-            str("kl_divergence: p and q must have the same number of event dimensions: p ", p.ndims,
-                ", q ", q.ndims));
+            str("kl_divergence: p and q must have the same number of reinterpreted dimensions: p ",
+                p.ndims, ", q ", q.ndims));
     return p.summed(kl_divergence(p.base, q.base));
 }
 

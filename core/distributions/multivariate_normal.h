@@ -15,9 +15,10 @@ struct Covariance {
 // The normal distribution of vectors [n] with the mean loc [..., n].
 class MultivariateNormal : public Distribution {
   public:
-    // Throws ShapeError if the shapes of loc and the matrix do not match. Throws ValueError if
-    // loc is NaN or the matrix is not symmetric or not lower triangular, and linalg::LinAlgError if
-    // it is not positive-definite.
+    // Throws ShapeError if the shapes of loc and the matrix do not match. Throws ValueError if loc
+    // is NaN, if a covariance or precision matrix is not symmetric, or unless scale_tril is lower
+    // triangular with a positive diagonal. Throws linalg::LinAlgError if a covariance or precision
+    // matrix is not positive-definite.
     MultivariateNormal(const Tensor& loc, const Covariance& matrix, bool validate_args = true);
     Tensor rsample(const Shape& sample_shape = {}) const override;
     bool has_rsample() const override { return true; }

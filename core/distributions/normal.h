@@ -23,6 +23,7 @@ class Normal : public Distribution {
 // The distribution of e^x for a normally distributed x.
 class LogNormal : public Distribution {
   public:
+    // The parameters of the distribution of x. Throws ValueError as Normal does.
     LogNormal(const Parameter& loc, const Parameter& scale, bool validate_args = true);
     Tensor rsample(const Shape& sample_shape = {}) const override;
     bool has_rsample() const override { return true; }

@@ -14,7 +14,7 @@ namespace {
 constexpr double kPrecision = 1e-15;
 constexpr int kMaxTerms = 100'000;
 // Each round accepts at least 95% of the proposals. Samples that no round accepts, at most 4e-11 of
-// all samples, are replaced by the mode.
+// all samples, are replaced by a - 1/3, which is close to the median.
 constexpr int kRounds = 8;
 
 double digamma_of(double x) {

@@ -9,8 +9,8 @@
 // processes can differ from the writing program.
 //
 // Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. Reading a tensor needs
-// the memory of its elements, and of the stored bytes of one chunk at a time. Finding overlapping
-// chunks of a tensor takes at most 16 million comparisons.
+// the memory of its elements, and of the stored bytes of one chunk at a time. A tensor is
+// rejected (FileError) if finding overlaps of its chunks needs more than 2^24 comparisons.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Files that are read completely or memory-mapped, and written atomically. Every failure throws
+// Files that are read or memory-mapped, and files that are written atomically. Every failure throws
 // FileError with the path and the reason. Paths have the encoding of std::filesystem::path.
 #pragma once
 
@@ -107,6 +107,7 @@ class AtomicFile {
     int descriptor_ = -1;
 };
 
+// Writes the bytes to a new AtomicFile and commits it.
 void write_file_atomically(const std::string& path, std::string_view bytes,
                            Durability durability = Durability::full);
 // Calls writer(file) on a new AtomicFile and commits it. If the writer throws, the old file is

@@ -62,6 +62,8 @@ struct Safetensors {
     std::map<std::string, Tensor> tensors;
     Metadata metadata;
 };
+
+// Reads a file. Throws FileError if it is missing or invalid.
 Safetensors load_safetensors(const std::string& path);
 
 // An open file whose header was read and checked by the constructor, which throws FileError if the

@@ -149,7 +149,7 @@ TEST(Generator, AdvancesByNumberOfUsedBlocks) {
     EXPECT_EQ(generator_state(), (GeneratorState{4, 0}));
 }
 
-TEST(Generator, IsThreadSafe) {
+TEST(Generator, GivesDistinctBlocksToConcurrentThreads) {
     manual_seed(1);
     std::array<std::vector<std::uint64_t>, 4> taken;
     std::vector<std::thread> threads;
@@ -241,7 +241,7 @@ TEST(Multinomial, ReportsRowWithInvalidWeights) {
     draw({0, 1, 0, 1}, 9, true);
 }
 
-TEST(GeneratorScope, DrawsFromAGeneratorOfThisThread) {
+TEST(GeneratorScope, ReplacesDefaultGeneratorOnThisThreadOnly) {
     manual_seed(5);
     const Tensor expected = rand({3});
     manual_seed(9);

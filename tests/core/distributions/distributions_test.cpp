@@ -322,7 +322,7 @@ TEST(Distributions, CheckParametersAndValues) {
                              [&] { Bernoulli({.probs = one, .logits = one}); });
     expect_error<ValueError>({"Bernoulli: probs must be in [0, 1]"},
                              [&] { Bernoulli({.probs = mul(one, 2)}); });
-    expect_error<ValueError>({"Independent: the batch must have 2 dimensions or more"},
+    expect_error<ValueError>({"Independent: reinterpreted_batch_ndims must be in [0, "},
                              [&] { Independent(Normal(one, 1), 2); });
     expect_error<ValueError>({"MultivariateNormal: exactly one"},
                              [&] { MultivariateNormal(one, {}); });
