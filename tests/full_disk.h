@@ -6,8 +6,8 @@
 
 namespace axle::tests {
 
-// Limits the size of files that this process writes during its lifetime. Writes beyond the limit
-// fail with EFBIG; on a full disk they would fail with ENOSPC.
+// Limits the size of files that this process writes while the object exists. Writes beyond the
+// limit fail with EFBIG; on a full disk they would fail with ENOSPC.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) {

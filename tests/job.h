@@ -32,7 +32,7 @@ class Job {
     // Restarts the clock of the job for all ranks. Must be called in a rank.
     static void start_clock();
     // Waits until all ranks except the given ranks have ended, but at most for `limit`. Then kills
-    // the ranks that still run.
+    // the ranks that still run, and returns the outcomes by rank.
     std::vector<RankOutcome> wait(std::chrono::milliseconds limit,
                                   const std::vector<int>& except = {});
     int pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }

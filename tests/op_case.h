@@ -1,6 +1,6 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
 // tests/core/ops/ and tests/cuda/ run the cases, and bench/ times their `large` rows. A test
-// compares the names with core/ops.h and the headers that it includes.
+// checks that every op that the headers of core/ declare has a case.
 #pragma once
 
 #include <functional>
@@ -27,16 +27,17 @@ struct Input {
 // Returns values between low and high on a grid that avoids multiples of 1/64 (where formulas can
 // have kinks). No two operands of a row share values.
 Input floats(const Shape& shape, double low = -2, double high = 2);
-// Returns distinct values in random order.
+// Returns multiples of 1/4096 from -2 to 2 in random order. Up to 16384 values are distinct.
 Input distinct(const Shape& shape);
 // Returns integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);
-// Returns signed zeros, ones, huge and tiny numbers, infinities and NaN, repeated in this order.
+// Returns signed zeros, ones, infinities, NaN, huge and tiny numbers, repeated in this order.
 Input specials(const Shape& shape);
 // Returns the operand without a gradient.
 Input frozen(Input input);
 // Returns integers in [low, high).
 Input ints(const Shape& shape, std::int64_t low, std::int64_t high, DType dtype = i64);
+// Returns random booleans.
 Input mask(const Shape& shape);
 
 using Row = std::vector<Input>;
@@ -72,8 +73,7 @@ struct BadCall {
 };
 
 struct OpCase {
-    // The name of the function in core/ops.h or a header that it includes, or a variant such as
-    // "gelu/tanh".
+    // The name of the op's function, or a variant such as "gelu/tanh".
     std::string name = {};
     // A PyTorch expression of x[0], x[1], ... that computes the same values. If it is not empty,
     // tests/golden/record_ops.py records them in tests/golden/ops/<family>.safetensors.

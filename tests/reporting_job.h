@@ -42,8 +42,9 @@ class ReportingJob {
     // have ended.
     std::optional<Report> next(std::chrono::milliseconds limit = std::chrono::seconds(30));
     void signal(int rank, int number) const;
-    // Waits until all processes, or all except the rank `except`, have ended, and then kills the
-    // rank `except`. Returns false if another process had to be killed.
+    // Waits until all processes, or all except the rank `except`, have ended, but at most for
+    // `limit`. Then kills the processes that still run. Returns false if one of them was not the
+    // rank `except`.
     bool wait(std::chrono::milliseconds limit = std::chrono::seconds(30), int except = -1);
     // Returns the status of an ended process as from waitpid().
     int status(int rank) const { return statuses_[static_cast<std::size_t>(rank)]; }

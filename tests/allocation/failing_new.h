@@ -24,7 +24,7 @@ class FailingNew {
     FailingNew(const FailingNew&) = delete;
     FailingNew& operator=(const FailingNew&) = delete;
 
-    bool has_failed() const;
+    bool has_failed() const;  // whether call number `first` was made
 };
 
 // Returns the number of blocks that operator new has allocated and operator delete has not freed.

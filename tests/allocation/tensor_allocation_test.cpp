@@ -151,7 +151,7 @@ TEST(TensorAllocationFailure, ThrowsOnAllProcessesIfEveryBatchSizeFails) {
     }
 }
 
-TEST(TensorAllocationFailure, IsRethrownInTheLoopAfterALoaderWorker) {
+TEST(TensorAllocationFailure, OfALoaderWorkerIsRethrownInTheLoop) {
     const LimitedThread limited;
     std::atomic<int> fails_at = -1;
     data::DataLoader loader(

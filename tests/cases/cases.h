@@ -1,5 +1,5 @@
 // Declares the functions that add op cases (see OpCase). Each family of ops has a function in its
-// own file, in the order of core/ops.h.
+// own file.
 #pragma once
 
 #include <functional>
@@ -45,7 +45,7 @@ void add_loss_cases(Cases& cases);
 void add_losses_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);
 
-// Adds bad calls to the cases of a family whose file would otherwise be too long.
+// Add bad calls to the cases of families whose files would otherwise be too long.
 void add_bad_shaping_calls(Cases& cases);
 void add_bad_selection_calls(Cases& cases);
 void add_bad_linalg_calls(Cases& cases);
@@ -53,7 +53,7 @@ void add_bad_linalg_calls(Cases& cases);
 // Returns the rows of a case without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }
 
-// Returns the case with this name. first_case() returns the first case of an op.
+// Return the case with this name, or the first case of an op. Throw UsageError if there is none.
 OpCase& case_named(Cases& cases, const std::string& name);
 OpCase& first_case(Cases& cases, const std::string& op);
 

@@ -170,15 +170,16 @@ void add_choice_cases(Cases& cases) {
         {{distinct({7})}, {distinct({2, 3})}, {distinct({0, 5})}, {distinct({3, 67})}});
     top("topk/smallest", "x[0].topk(3, 0, largest=False)", 0, false,
         {{distinct({7})}, {distinct({5, 2})}, {distinct({67, 2, 2})}});
-    // These sizes select the GPU kernels that split each row into parts, process parts of two rows,
-    // or process each row in one block.
+    // Long rows select the GPU kernels that split rows into parts, here for one row and for two
+    // rows. For rows of 5000 elements, one block processes each row.
     cases.push_back({.name = "topk/seven",
                      .torch = "x[0].topk(7)",
                      .call = [](In x) { return topk(x[0], 7); },
                      .rows = {{distinct({9})}, {distinct({3, 67})}},
                      .gpu_rows = {{floats({70001})}, {floats({2, 33000})}, {floats({3, 5000})}},
                      .twice = true});
-    // On a GPU, rows of this size are sorted in shared memory.
+    // On a GPU, rows of up to 2048 elements are sorted in shared memory, and longer rows by CUB if
+    // k is larger than 1024.
     cases.push_back({.name = "topk/most",
                      .torch = "x[0].topk(x[0].size(0), 0, largest=False)",
                      .call =

@@ -66,7 +66,7 @@ void add_bad_random_calls(Cases& cases) {
                         [] { normal(floats_of({2}), floats_of({3})); });
 }
 
-// Returns an error text unless y contains the numbers 0 to n - 1.
+// Returns an error text unless y contains the numbers 0 to n - 1, where n is its size.
 std::string no_permutation(const Tensor& y) {
     auto values = y.to_vector();
     std::sort(values.begin(), values.end());
@@ -75,7 +75,7 @@ std::string no_permutation(const Tensor& y) {
     return "";
 }
 
-// Adds cases of ops whose result has the shape and dtype of their operand.
+// Adds cases of ops whose result has the shape and dtype of their operand, and of randperm().
 void add_like_cases(Cases& cases) {
     const auto like = [&](std::string name, double low, double high,
                           std::function<Outputs(In)> call) {

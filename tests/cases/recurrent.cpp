@@ -22,7 +22,7 @@ void add_recurrent_cases(Cases& cases) {
     };
     add("lstm_step", 4, [](In x) { return lstm_step(x[0], x[1], x[2]); });
     add("gru_step", 3, [](In x) { return gru_step(x[0], x[1], x[2]); });
-    // The gradient of a single output.
+    // Only the second output contributes to the gradient.
     cases.push_back({.name = "lstm_step/state",
                      .torch = "lstm_step(x[0], x[1], x[2])[1]",
                      .call = [](In x) { return lstm_step(x[0], x[1], x[2]).second; },

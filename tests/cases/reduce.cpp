@@ -228,8 +228,8 @@ void add_reduce_cases(Cases& cases) {
                              "max/first", "argmax", "argmax/first"})
         case_named(cases, name).gpu_rows = {
             {floats({20003})}, {floats({2, 32768})}, {floats({4001, 5})}, {floats({2000, 40})}};
-    // These sizes select the GPU kernels that split rows into chunks, use chunks of two rows, use
-    // tiles, or use one thread per row.
+    // These sizes select the GPU kernels that split one or two rows into chunks, process rows in
+    // tiles, or use one thread per row or chunk.
     case_named(cases, "cumsum").gpu_rows = {
         {floats({100001})}, {floats({2, 40000})}, {floats({3, 5000})}};
     case_named(cases, "cumsum/first").gpu_rows = {

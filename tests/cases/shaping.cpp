@@ -104,7 +104,7 @@ void add_window_cases(Cases& cases) {
     movement(cases, "fold/row", "F.fold(x[0], (1, 68), (1, 2))", {{floats({1, 4, 67})}}, [](In x) {
         return fold(x[0], {1, 68}, {1, 2});
     });
-    // Each element is the sum of up to six windows, so rounding errors add up.
+    // An element is the sum of the elements of up to four windows, so rounding errors add up.
     for (OpCase& c : cases)
         if (c.op() == "fold") c.tolerance = {.f16 = 1e-2, .bf16 = 6e-2};
 }
@@ -160,7 +160,8 @@ void add_element_order_cases(Cases& cases) {
     movement(cases, "pixel_unshuffle", "F.pixel_unshuffle(x[0], 2)",
              {{floats({2, 3, 4, 6})}, {floats({1, 2, 4})}, {floats({3, 2, 18})}},
              [](In x) { return pixel_unshuffle(x[0], 2); });
-    // PyTorch has no gradients of images without pixels, and pixel_unshuffle returns another shape.
+    // PyTorch has no gradients of images without pixels, and its pixel_unshuffle returns another
+    // shape for them.
     movement(cases, "pixel_shuffle/empty", "F.pixel_shuffle(x[0], 2)",
              {{floats({0, 4, 2, 2})}, {floats({8, 0, 3})}},
              [](In x) { return pixel_shuffle(x[0], 2); });

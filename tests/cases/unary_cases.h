@@ -39,7 +39,8 @@ inline void on_ints(Cases& cases, const std::string& name, const char* torch, Fu
                      .gradient = false});
 }
 
-// Adds a case in which the gradient must be 0, not NaN, at inputs for which the function is flat.
+// Adds a case of inputs far from 0, at which the function is constant or linear to rounding and
+// intermediate results, such as exp(x), can overflow. The gradient must not be NaN.
 inline void saturates(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back(
         {.name = name + "/far",
@@ -49,8 +50,8 @@ inline void saturates(Cases& cases, const std::string& name, const char* torch, 
          .twice = true});
 }
 
-// Adds cases with integer operands of all dtypes, for functions that round or have kinks at
-// integers.
+// Adds cases whose operands are integers, in floating-point and integer dtypes, for functions that
+// round or have kinks at integers.
 inline void kinked(Cases& cases, const std::string& name, const char* torch, Function f) {
     cases.push_back({.name = name + "/ties",
                      .torch = torch,

@@ -71,7 +71,7 @@ TEST(HostMemory, KeepsStatisticsConsistentAcrossThreads) {
     });
 }
 
-TEST(ThreadSafety, AllowsConcurrentReadsOfTensors) {
+TEST(Tensor, AllowsConcurrentReads) {
     const Tensor x = arange(1000), w = ones({1000});
     const Tensor view = x.reshape({10, 100}).transpose(0, 1);
     on_threads([&](int) {
@@ -83,7 +83,7 @@ TEST(ThreadSafety, AllowsConcurrentReadsOfTensors) {
     });
 }
 
-TEST(ThreadSafety, AllowsConcurrentReadsUnderAutocast) {
+TEST(Autocast, AllowsConcurrentCastsOfALeaf) {
     const Tensor w = ones({1000}, {.requires_grad = true});
     on_threads([&](int t) {
         const NoGrad no_grad;
@@ -95,7 +95,7 @@ TEST(ThreadSafety, AllowsConcurrentReadsUnderAutocast) {
     });
 }
 
-TEST(ThreadSafety, AllowsConcurrentBackwardOfIndependentGraphs) {
+TEST(Autograd, AllowsConcurrentBackwardOfIndependentGraphs) {
     const Tensor x = arange(50);
     on_threads([&](int t) {
         for (int i = 0; i < 20; ++i) {

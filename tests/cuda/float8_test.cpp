@@ -1,5 +1,5 @@
-// Compares 8-bit floats on a GPU with the CPU. Conversions and scales must match bit for bit;
-// matrix products may differ by rounding.
+// Compares 8-bit floats on a GPU with the CPU. Conversions and current scales must match bit for
+// bit; matrix products and delayed scales may differ by rounding.
 #include "core/float8.h"
 
 #include <vector>

@@ -75,7 +75,7 @@ TEST_F(GpuMatmul, ComputesInTf32OnlyForF32WithHighPrecision) {
 
 TEST_F(GpuMatmul, WarnsIfCublasLtHasNoAlgorithm) {
     const Tensor x = randn({5, 7}, {.device = kGpu});
-    setenv("AXLE_CUBLASLT_REFUSE", "1", 1);  // the stand-in rejects products without an epilogue
+    setenv("AXLE_CUBLASLT_REFUSE", "1", 1);  // cuBLASLt rejects products without an epilogue
     LogCapture log;
     const Tensor y = matmul(x, x.t());
     zeros({1}, {.device = kGpu});  // warnings are logged at the next launch

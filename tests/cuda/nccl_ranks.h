@@ -106,6 +106,7 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
         for (std::thread& thread : threads) thread.join();
         return errors;
     }
+    // Runs body(rank). The message of each exception must be the failure that a rank has reported.
     void run_and_ignore(const std::function<void(NcclRank&)>& body) {
         for (const std::string& error : run(body))
             if (!error.empty()) {

@@ -14,7 +14,7 @@ using dist::ReduceOp;
 using std::chrono::milliseconds;
 using Counts = std::vector<std::int64_t>;
 
-TEST_P(NcclOnGpu, RunsAllReduce) {
+TEST_P(NcclOnGpu, AllReducesWithEachOpAndDType) {
     run_without_errors([](NcclRank& r) {
         for (const ReduceOp op :
              {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
@@ -34,7 +34,7 @@ TEST_P(NcclOnGpu, RunsAllReduce) {
     });
 }
 
-TEST_P(NcclOnGpu, RunsReduceAndReduceScatter) {
+TEST_P(NcclOnGpu, ReducesToEachRootAndScattersMaxima) {
     run_without_errors([](NcclRank& r) {
         for (int root = 0; root < r.size; ++root) {
             const Tensor x = r.own({70});
@@ -58,7 +58,7 @@ TEST_P(NcclOnGpu, BroadcastsFromEveryRank) {
     });
 }
 
-TEST_P(NcclOnGpu, RunsAllGatherGatherAndScatter) {
+TEST_P(NcclOnGpu, AllGathersUnevenPartsAndGathersAndScattersForEachRoot) {
     run_without_errors([](NcclRank& r) {
         Counts counts(static_cast<std::size_t>(r.size), 60);
         for (const bool even : {true, false}) {

@@ -1,4 +1,4 @@
-// Tests models that several ranks divide, on GPUs.
+// Tests the errors of models whose tensors several ranks divide, on GPUs.
 #include "dist/tensor_parallel/tensor_parallel.h"
 
 #include "tests/cuda/nccl_ranks.h"

@@ -22,7 +22,7 @@ struct TrainingRun {
     std::vector<Tensor> weights;
 };
 
-// Trains a clone of `from` to minimize loss(model), in f64 on a device. All calls use the same
+// Trains a clone of `from` to minimize loss(model, device), in f64. All calls use the same
 // random seed, so that runs on several devices can be compared.
 template <class Model, class Optimizer, class Options, class Loss>
 TrainingRun train(Device device, const Model& from, const Options& options, int steps,

@@ -29,7 +29,7 @@ void fuzz(Bytes input) {
             .parent_path()
             .string();
     accepts([&] { const dist::DeepSpeedCheckpoint checkpoint(path); });
-    // Few inputs have correct checksums.
+    // Few inputs have correct checksums, so weights are read without checking them.
     std::optional<dist::DeepSpeedCheckpoint> checkpoint;
     if (!accepts([&] { checkpoint.emplace(path, TorchFileOptions{.check_crc = false}); })) return;
     for (const auto& [name, weight] : checkpoint->weights()) {

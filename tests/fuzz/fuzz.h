@@ -28,6 +28,7 @@ bool accepts(const std::function<void()>& parse);
 // Throws an exception with the property's text unless the condition is true. fuzz() does not catch
 // it.
 void require(bool condition, const char* property);
+// Requires the same dtype, shape and bits. The tensors must be contiguous.
 void require_same(const Tensor& actual, const Tensor& expected);
 
 std::string_view text_of(Bytes bytes);

@@ -1,5 +1,5 @@
 // Fuzzes the readers of metrics.jsonl and metrics.csv, which trackers continue. The first byte of
-// the input is the first step that the run logs again.
+// the input is the first step that the run logs again, or 0 if there is no such step.
 #include <filesystem>
 #include <functional>
 #include <string>

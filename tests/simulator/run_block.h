@@ -8,7 +8,7 @@
 
 namespace axle::kernels::simulator {
 
-// Runs all threads of the grid. Not reentrant.
+// Runs all threads of the grid. Two calls must not overlap.
 void run_grid(Extent grid, int threads, std::size_t shared_bytes, const std::function<void()>& run);
 
 }  // namespace axle::kernels::simulator

@@ -39,7 +39,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     int device = 0;
-    CUstream_st* stream = nullptr;  // null if it was never recorded
+    CUstream_st* stream = nullptr;  // null if the event was never recorded
     std::uint64_t position = 0;
     axle::kernels::simulator::Captured capture;
     std::chrono::steady_clock::time_point passed = {};

@@ -60,7 +60,7 @@ class Call {
     Size2 size2(const std::string& name);
     Size2 size2(const std::string& name, Size2 fallback);
     std::optional<Size2> maybe_size2(const std::string& name);  // an empty list is not a size
-    // Returns the choice that the argument names.
+    // Returns the choice that the argument names. Throws ValueError for other names.
     template <class T>
     T one_of(const std::string& name, const std::string& fallback,
              const std::map<std::string, T>& choices) {
@@ -75,7 +75,8 @@ class Call {
     Reduction reduction();
     std::string reduction_name();
     DType dtype(const std::string& name, DType fallback);
-    // Returns the dtype and requires_grad of a new tensor. Throws for a device other than the CPU.
+    // Returns the dtype and requires_grad of a new tensor. Throws ValueError for a device other
+    // than the CPU.
     InferredOptions options();
     TensorOptions options(DType fallback);
 

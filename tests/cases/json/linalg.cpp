@@ -46,7 +46,7 @@ void name_equations(NamedOps& ops) {
     ops["tensorsolve"] = [](Call& c) {
         return linalg::tensorsolve(c.x(0), c.x(1), c.dims("dims", {}));
     };
-    // Without a driver, PyTorch computes neither residuals nor singular values.
+    // With its default driver gelsy, PyTorch computes neither residuals nor singular values.
     ops["lstsq"] = [](Call& c) {
         const linalg::LeastSquares y = linalg::lstsq(c.x(0), c.x(1), c.maybe_number("rcond"));
         if (c.text("driver", "gelsy") != "gelsy")

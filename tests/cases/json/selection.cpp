@@ -150,7 +150,8 @@ void name_scatters(NamedOps& ops) {
         return take_along_dim(c.x(0), c.x(1), c.maybe_integer("dim"));
     };
     ops["embedding"] = [](Call& c) {
-        // A negative padding_idx of aten.embedding means none; F.embedding counts from the end.
+        // As in F.embedding, a negative padding_idx counts from the end. (In aten.embedding, it
+        // means that there is no padding row.)
         c.ignore({"norm_type", "sparse"});
         c.support_only("scale_grad_by_freq", false);
         c.support_only("max_norm", nullptr);

@@ -9,8 +9,9 @@ namespace {
 
 using Axes = std::optional<Dims>;
 
-// Returns an argument that is one integer or a list of n integers, as n integers. A null in the
-// list stands for the size of the dimension of x.
+// Returns an argument that is an integer, or a list of one or n integers, as n integers. Returns
+// nothing if the argument is missing or an empty list. A null stands for the size of the dimension
+// of x.
 Axes maybe_axes(Call& c, const std::string& name, int n) {
     if (!c.has(name)) return {};
     const nlohmann::json& value = c.value(name);
@@ -34,7 +35,7 @@ Axes maybe_axes(Call& c, const std::string& name, int n) {
 Size3 as_size3(const Dims& axes) { return {axes[0], axes[1], axes[2]}; }
 Size2 as_plane(const Dims& axes) { return {axes[0], axes[1]}; }
 
-// Return arguments as sizes of one, two or three dimensions.
+// Return arguments as sizes of one or three dimensions.
 std::int64_t size1(Call& c, const std::string& name, std::int64_t fallback) {
     const Axes axes = maybe_axes(c, name, 1);
     return axes ? (*axes)[0] : fallback;
@@ -191,7 +192,7 @@ void name_spatial_pools(NamedOps& ops) {
     };
 }
 
-// Returns the last n sizes of the argument output_size.
+// Returns the last n sizes of the argument output_size, or nothing if it is missing.
 Axes maybe_output_size(Call& c, int n) {
     if (!c.has("output_size")) return {};
     const std::vector<std::int64_t> sizes = c.integers("output_size");

@@ -205,7 +205,7 @@ void linalg_least_squares(Cases& cases) {
     matrix_case(cases, "pinv/hermitian", "torch.linalg.pinv(symmetric(x[0]), hermitian=True)",
                 square_rows(),
                 [](In x) { return linalg::pinv(symmetric(x[0]), {.hermitian = true}); });
-    // The last column equals the first column. The rank changes if an operand changes.
+    // The last column equals the first column, so the matrix does not have full rank.
     matrix_case(cases, "pinv/deficient",
                 "torch.linalg.pinv(torch.cat([x[0], x[0][..., :1]], -1), rtol=1e-3)",
                 {{small({3, 2})}, {small({2, 6, 4})}}, [](In x) {
@@ -338,8 +338,8 @@ void add_linalg_cases(Cases& cases) {
     linalg_functions(cases);
     linalg_norms(cases);
     add_bad_linalg_calls(cases);
-    // In other layouts, some operands have equal rows. These gradients are not defined for such
-    // matrices, so CPU and GPU round them differently.
+    // In other layouts, some operands have equal rows. The gradients of these ops are not defined
+    // for such matrices, so CPU and GPU round them differently.
     for (OpCase& c : cases)
         if (std::set<std::string>{"qr", "svd", "eigh", "cond"}.contains(c.op())) c.strided = false;
 }

@@ -112,7 +112,7 @@ void add_fractional_pool_cases(Cases& cases) {
             {{distinct({2, 2, 5, 9, 8})}, {distinct({2, 6, 9, 7})}, {distinct({0, 1, 5, 8, 7})}});
     };
     volumes("", "(2, 3, 2), output_size=(3, 5, 5)", {2, 3, 2}, {.output_size = Size3(3, 5, 5)});
-    // The sizes are [2, 3, 2] for the first row.
+    // The output size is [2, 3, 2].
     cases.push_back({.name = "fractional_max_pool3d/ratio",
                      .torch = "fractional_pool(F.fractional_max_pool3d, x[0], (2, 3, 2), "
                               "output_ratio=(0.5, 0.43, 0.25))",

@@ -1,4 +1,4 @@
-// Declares functions that add the cases of pools outside of pools.cpp.
+// Declares the functions that add the cases of pools in files other than pools.cpp.
 #pragma once
 
 #include "tests/cases/cases.h"

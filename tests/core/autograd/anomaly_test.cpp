@@ -52,7 +52,7 @@ TEST(DetectAnomaly, ReportsNanInGradientArgument) {
     EXPECT_NE(error.find("gradient argument"), std::string::npos) << error;
 }
 
-TEST(DetectAnomaly, AcceptsFiniteAndInfiniteGradients) {
+TEST(DetectAnomaly, AcceptsInfiniteGradients) {
     const Tensor x = zeros({2}, {.requires_grad = true});
     const autograd::DetectAnomaly guard;
     EXPECT_EQ(numerics_error([&] { sum(sqrt(x)).backward(); }), "");

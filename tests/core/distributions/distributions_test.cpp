@@ -86,7 +86,7 @@ void expect_distribution(const std::string& name, const Make& make) {
 
 Tensor symmetric(const Tensor& x) { return div(add(x, transpose(x, -2, -1)), 2); }
 
-TEST(Distributions, MatchPyTorch) {
+TEST(Distributions, HaveDensitiesEntropiesAndMomentsThatMatchPyTorch) {
     expect_distribution("normal", [](Parameters p) { return Normal(p[0], p[1]); });
     expect_distribution("log_normal", [](Parameters p) { return LogNormal(p[0], p[1]); });
     expect_distribution("categorical_probs",
@@ -304,7 +304,7 @@ TEST(Dirichlet, DrawsFiniteSamplesForSmallConcentrations) {
     EXPECT_TRUE(all(isfinite(concentration.grad())).item<bool>());
 }
 
-TEST(Distributions, CheckParametersAndValues) {
+TEST(Distributions, RejectInvalidParametersAndValues) {
     const Tensor one = ones({2}), zero = zeros({2});
     expect_error<ValueError>({"Normal: scale must be positive"}, [&] { Normal(one, zero); });
     expect_error<ShapeError>({"Normal"}, [&] { Normal(ones({3}), one); });

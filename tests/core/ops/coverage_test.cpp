@@ -1,5 +1,5 @@
-// Checks that the op cases cover all declared ops: in core/ops.h, in the headers that it includes,
-// and in three other headers.
+// Checks that the op cases cover all ops that core/ops.h, the headers that it includes, and a few
+// other headers declare.
 #include <algorithm>
 #include <fstream>
 #include <map>

@@ -1,5 +1,5 @@
-// Tests views and ops that replace a part of a tensor, for properties that the op cases do not
-// cover.
+// Tests properties of views, joins, scatters and other ops of core/shaping.h and core/selection.h
+// that the op cases do not cover.
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Unfold, AddsGradientsOfOverlappingWindows) {
     EXPECT_EQ(x.grad().to_vector(), (Values{1, 2, 3, 2, 1}));
 }
 
-TEST(Fold, RestoresImageTimesNumberOfWindows) {
+TEST(Fold, MultipliesPixelsOfAnUnfoldedImageByTheirNumberOfWindows) {
     const Tensor x = arange(16, {f32}).reshape({1, 4, 4});
     const Tensor counts = fold(unfold(ones({1, 4, 4}), 3), {4, 4}, 3);
     EXPECT_EQ(fold(unfold(x, 3), {4, 4}, 3).to_vector(), mul(x, counts).to_vector());

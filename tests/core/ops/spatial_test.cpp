@@ -69,7 +69,7 @@ TEST(MaxPool3d, ReturnsPositionsInVolumes) {
     expect_same_bits(y, reshape(gather(volumes, -1, flatten(at, 2)), y.shape()));
 }
 
-TEST(AvgPool3d, DividesByTheElementsThatCount) {
+TEST(AvgPool3d, DividesByWindowSizeByValidElementsOrByGivenDivisor) {
     const Tensor x = ones({1, 3, 3, 3});
     const auto corner = [&](const AvgPool3dOptions& options) {
         return avg_pool3d(x, 2, options).to_vector()[0];
@@ -82,7 +82,7 @@ TEST(AvgPool3d, DividesByTheElementsThatCount) {
     EXPECT_EQ(avg_pool3d(large, {2, 8, 8}, {.divisor_override = 256}).item(), 30000);
 }
 
-TEST(MaxUnpool, InvertsMaxPool) {
+TEST(MaxUnpool, ReturnsTensorThatMaxPoolMapsBackToTheMaxima) {
     const Tensor x = counting({2, 2, 4, 6});
     const auto [y, at] = max_pool2d_with_indices(x, 2);
     const Tensor sparse = max_unpool2d(y, at, 2);

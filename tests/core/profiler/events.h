@@ -1,4 +1,4 @@
-// Helpers for tests of the profiler. They find and construct events and rows.
+// Helpers for tests of the profiler. They find events and rows, and construct events.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace axle::tests {
 
-// Returns the only event with this name.
+// Returns the only event, or the first row, with this name. Throw std::runtime_error if there is
+// none; event() also throws if there are several.
 inline const profiler::Event& event(const profiler::Trace& trace, const std::string& name) {
     const profiler::Event* found = nullptr;
     for (const profiler::Event& e : trace.events) {
@@ -31,6 +32,8 @@ inline const profiler::Row& row(const std::vector<profiler::Row>& rows, const st
     throw std::runtime_error("row: the table has no row with this name: " + name);
 }
 
+// Returns a user event from `start` to `end`. Its bytes equal its times in nanoseconds, so that
+// tests can also check sums of bytes.
 inline profiler::Event span(const std::string& name, std::int64_t start, std::int64_t end,
                             std::int64_t self, int thread = 0) {
     return {.name = name,

@@ -62,7 +62,7 @@ TEST(KeyAverages, GroupsByShapesOnRequest) {
     EXPECT_THAT(profiler::table(rows), testing::HasSubstr("[4, 3]"));
 }
 
-TEST(SortRows, SupportsSortKeysOfPyTorch) {
+TEST(SortRows, SortsByTimesCountsMemoryOrNameAndRejectsUnknownKeys) {
     std::vector<Row> rows = {{.name = "b", .calls = 9, .self = 1, .total = 30, .bytes = 5},
                              {.name = "a", .calls = 1, .self = 2, .total = 20, .bytes = 9},
                              {.name = "c", .calls = 5, .self = 3, .total = 40, .bytes = 7}};

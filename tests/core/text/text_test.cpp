@@ -5,7 +5,7 @@
 namespace axle {
 namespace {
 
-TEST(Nearest, FindsClosestCandidate) {
+TEST(Nearest, ReturnsClosestCandidateOrEmptyStringIfNoneIsClose) {
     const std::vector<std::string> names = {"--batch-size", "--block-size", "--lr", "--min-lr"};
     EXPECT_EQ(nearest("--batchsize", names), "--batch-size");
     EXPECT_EQ(nearest("--batch_size", names), "--batch-size");
