@@ -23,7 +23,7 @@ void manual_seed(std::uint64_t seed) {
     if (captured_base != nullptr)
         throw UsageError(
             "manual_seed: not allowed during a graph capture, because replays would not set the "
-            "seed");
+            "seed; call it before the capture");
     set_generator_state({seed, 0});
 }
 

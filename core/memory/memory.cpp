@@ -223,8 +223,10 @@ void empty_cache() {
 void set_allocator(const HostAllocator& allocator) {
     const bool system = allocator.allocate == nullptr && allocator.deallocate == nullptr;
     if (!system && (allocator.allocate == nullptr || allocator.deallocate == nullptr))
-        throw UsageError(
-            "set_allocator: both functions are needed, or none to restore the system's allocator");
+        throw UsageError(str(
+            "set_allocator: allocate and deallocate must both be set, or neither, which restores "
+            "the system's allocator: ",
+            allocator.allocate == nullptr ? "allocate" : "deallocate", " is null"));
     Cache& c = cache();
     const std::lock_guard lock(c.mutex);
     const auto same = [&](const HostAllocator& a) {

@@ -138,8 +138,8 @@ void check_batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor&
     check_channels(kOp, "weight", weight, x);
     check_channels(kOp, "bias", bias, x);
     if (!training && !(running_mean.defined() && running_var.defined()))
-        throw UsageError(
-            str(kOp, ": running_mean and running_var are needed outside training: x ", x.shape()));
+        throw UsageError(str(kOp, ": running_mean and running_var are needed outside training: x ",
+                             x.shape(), "; pass both, or pass training = true"));
     if (training && x.numel() == x.size(1) && x.numel() > 0)
         throw ShapeError(
             str(kOp, ": expected more than 1 value per channel when training: x ", x.shape()));

@@ -54,7 +54,8 @@ Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows
     const std::int64_t n = ids.numel(), width = dy.size(-1);
     if (dy.device().is_cuda() && n > kernels::kMaxSortedElements)
         throw ValueError(str("embedding: backward on a GPU supports at most ",
-                             kernels::kMaxSortedElements, " ids: ids ", ids.shape()));
+                             kernels::kMaxSortedElements, " ids: ids ", ids.shape(),
+                             "; use a smaller batch"));
     Tensor dweight = empty(
         {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
     const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});

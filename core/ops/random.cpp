@@ -210,7 +210,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
                 samples, " samples, weights ", weights.shape()));
     if (device.is_cuda() && !replacement && n > kernels::kMaxSortedElements)
         throw ValueError(str("multinomial: a GPU supports at most ", kernels::kMaxSortedElements,
-                             " weights per row without replacement: weights is ", weights.shape()));
+                             " weights per row without replacement: weights is ", weights.shape(),
+                             "; move the weights to the CPU"));
     check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();
     shape[shape.size() - 1] = samples;

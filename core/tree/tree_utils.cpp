@@ -94,8 +94,8 @@ Tree concatenate_at(const std::vector<const Tree*>& trees, std::int64_t dim,
             throw ValueError(str("concatenate: ", path, " is ", name_of(first.kind()),
                                  " in item 0 and ", name_of(other.kind()), " in item ", i));
         if ((first.is_list() || first.is_map()) && other.size() != first.size())
-            throw ValueError(str("concatenate: ", path, " has ", first.size(),
-                                 " members in item 0 and ", other.size(), " in item ", i));
+            throw ValueError(str("concatenate: the numbers of members of ", path, " differ: ",
+                                 first.size(), " in item 0 and ", other.size(), " in item ", i));
     }
     if (first.is_tensor()) return concatenate_tensors(trees, dim, path);
     if (first.is_list()) {
@@ -312,8 +312,8 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
         if (!leaf.is_tensor()) throw_not_tensor(op, leaf, path);
         const Tensor& t = leaf.tensor();
         if (dim < -t.dim() || dim >= t.dim() || t.size(dim) != batch_size)
-            throw ShapeError(str(op, ": ", path, " must have ", batch_size, " rows in dimension ",
-                                 dim, ": it is ", t.shape()));
+            throw ShapeError(str(op, ": dimension ", dim, " of ", path, " must have size ",
+                                 batch_size, ": its shape is ", t.shape()));
         if (missing == 0) return t;
         Shape shape = t.shape();
         const Tensor last = t.narrow(dim, batch_size - 1, 1);

@@ -82,8 +82,9 @@ TEST(Concatenate, ReportsPathOfMismatch) {
     expect_error<ValueError>(
         {R"(concatenate: batch["x"] is a list in item 0 and a tensor in item 1)"},
         concatenating(x, Tree{{"x", ones({2})}}));
-    expect_error<ValueError>({R"(concatenate: batch["x"] has 1 members in item 0 and 2 in item 1)"},
-                             concatenating(x, Tree{{"x", Tree::list({1, 2})}}));
+    expect_error<ValueError>(
+        {R"(concatenate: the numbers of members of batch["x"] differ: 1 in item 0 and 2 in item 1)"},
+        concatenating(x, Tree{{"x", Tree::list({1, 2})}}));
     expect_error<ValueError>({R"(concatenate: batch["x"] is missing in item 1)"},
                              concatenating(x, Tree{{"y", 1}}));
     expect_error<ShapeError>(
@@ -203,11 +204,12 @@ TEST(PadInputTensors, RepeatsLastRow) {
 
 TEST(PadInputTensors, RejectsInvalidArguments) {
     expect_error<ShapeError>(
-        {R"(pad_input_tensors: batch["y"] must have 3 rows in dimension 0: it is [2])"}, [] {
+        {R"(pad_input_tensors: dimension 0 of batch["y"] must have size 3: its shape is [2])"}, [] {
             pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
         });
-    expect_error<ShapeError>({"pad_input_tensors: batch must have 1 rows in dimension 0: it is []"},
-                             [] { pad_input_tensors(ones({}), 1, 2); });
+    expect_error<ShapeError>(
+        {"pad_input_tensors: dimension 0 of batch must have size 1: its shape is []"},
+        [] { pad_input_tensors(ones({}), 1, 2); });
     expect_error<ValueError>({"pad_input_tensors: batch[0] is a string, not a tensor"},
                              [] { pad_input_tensors(Tree::list({"a"}), 3, 2); });
     expect_error<ValueError>({"pad_input_tensors: ", "num_processes 0"},
