@@ -189,7 +189,7 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constan
 // Returns a copy of x, reversed along dims. Throws ValueError if a dimension is listed twice.
 Tensor flip(const Tensor& x, const Dims& dims);
 
-// --- attention (attention.cpp)
+// --- attention (core/attention/attention.cpp)
 struct AttentionOptions {
     // bool (true: attend) or floating (added to the scores); broadcast to [B, H, Tq, Tk]. Must not
     // require a gradient (UsageError).

@@ -16,7 +16,8 @@ namespace axle {
 
 enum class Reduction : std::uint8_t { none, mean, sum };
 
-// --- class indices and probabilities (losses/cross_entropy.cpp, losses/likelihood.cpp)
+// --- classes and likelihoods (losses/cross_entropy.cpp, losses/linear_cross_entropy.cpp,
+// losses/likelihood.cpp, losses/ctc.cpp)
 struct CrossEntropyOptions {
     Tensor weight = {};  // the factor of each class, [C]
     std::int64_t ignore_index = -100;

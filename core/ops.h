@@ -115,7 +115,8 @@ Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);  // returns x itself if it is contiguous
 Tensor clone(const Tensor& x);       // returns a contiguous copy
 
-// --- views, which share memory with x unless stated (view.cpp; split, chunk, cat, stack: cat.cpp)
+// --- views, which share memory with x unless stated (view.cpp; split, chunk, cat, stack: cat.cpp;
+// sum_to: reduce.cpp)
 Tensor view(const Tensor& x,
             const Shape& shape);  // one size can be -1; throws ShapeError if a copy is needed
 Tensor reshape(const Tensor& x, const Shape& shape);  // like view, but copies if needed
@@ -247,8 +248,9 @@ Tensor softsign(const Tensor& x);  // computes x / (1 + |x|)
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
-// --- reductions; an empty list of dims means all (reduce.cpp). Throw ValueError if a dimension is
-// listed twice, and max, min, argmax and argmin also if the reduced dimensions are empty.
+// --- reductions; an empty list of dims means all (reduce.cpp; cumsum, cumprod: scan.cpp). Throw
+// ValueError if a dimension is listed twice, and max, min, argmax and argmin also if the reduced
+// dimensions are empty.
 Tensor sum(const Tensor& x, const Dims& dims = {},
            bool keepdim = false);  // bool and integers give i64
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -315,7 +317,7 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- images and volumes at given positions: core/sampling.h
 // --- convolution and pooling of signals and volumes: core/spatial.h
 
-// --- recomputation (checkpoint.cpp)
+// --- recomputation (core/autograd/checkpoint.cpp)
 // Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the
 // tensors that its ops would have saved. Random state, autocast and grad mode are restored, so
 // result and gradients are bit-identical. f runs twice, so it must depend only on its inputs and on

@@ -65,7 +65,8 @@ std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<std::int64_t> d
 std::pair<Tensor, Tensor> max_with_indices(const Tensor& x, std::int64_t dim, bool keepdim = false);
 std::pair<Tensor, Tensor> min_with_indices(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // Return, for each element, the largest or smallest element up to it along dim, and its index
-// (i64). The last of equal elements is selected. NaN is larger and smaller than every number.
+// (i64). The last of equal elements is selected. NaN counts as larger than every number in cummax()
+// and as smaller in cummin().
 std::pair<Tensor, Tensor> cummax(const Tensor& x, std::int64_t dim);
 std::pair<Tensor, Tensor> cummin(const Tensor& x, std::int64_t dim);
 // Returns ln(e^x[0] + ... + e^x[i]) along dim without overflow. Throws DTypeError unless x is

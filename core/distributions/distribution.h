@@ -81,8 +81,8 @@ class Distribution {
     // Draws samples of this shape; called under NoGrad. The default calls rsample().
     virtual Tensor draw(const Shape& sample_shape) const;
     Shape sample_size(const Shape& sample_shape) const;  // sample_shape + batch + event
-    // Throws ValueError if the value has an element outside of the support, and ShapeError if its
-    // shape does not broadcast with batch_shape + event_shape.
+    // Throws the error of check_condition() for the value if validate_args is true, and ShapeError
+    // if the shape of the value does not broadcast with batch_shape + event_shape.
     void check_value(const Tensor& value, const char* condition, const Tensor& is_fulfilled) const;
     bool validates() const { return validate_args_; }
     const char* name() const { return name_; }

@@ -29,7 +29,8 @@ Tensor positions_other_than_zero(const char* op, const Tensor& x) {
 // The largest number of test elements that isin() compares one by one.
 constexpr std::int64_t kFew = 16;
 
-// Returns which values [n] are in `sorted` [m], by a binary search. m is positive.
+// Returns for each of the values [n] whether it is in `sorted` [m]. Uses a binary search. m is
+// positive.
 Tensor in_sorted(const Tensor& values, const Tensor& sorted) {
     const std::int64_t m = sorted.numel();
     const TensorOptions options{.dtype = i64, .device = values.device()};
