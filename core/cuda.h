@@ -62,8 +62,8 @@ class Stream {
     // Creates a stream. A lower number means a higher priority; 0 is the default.
     explicit Stream(int device = 0, int priority = 0);
 
-    int device() const;
-    CUstream_st* handle() const;
+    int device() const;           // the index of the stream's GPU
+    CUstream_st* handle() const;  // valid while a copy of this object exists
     // Waits until all work queued on this stream is done, then throws reported errors as
     // cuda::synchronize() does. Throws UsageError if the stream is being captured.
     void synchronize() const;
@@ -126,6 +126,7 @@ class Event {
 // --- device memory; host_memory (core/memory/memory.h) has the corresponding functions
 
 MemoryStats memory_stats(int device = 0);
+// Restarts the counts, and sets the peak to the bytes in use.
 void reset_peak_memory_stats(int device = 0);
 // Releases unused cached memory to the driver, after waiting for the streams that still use freed
 // blocks. Does nothing during a graph capture.

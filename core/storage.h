@@ -54,6 +54,8 @@ class Storage {
     Storage(const Storage&) = delete;
     Storage& operator=(const Storage&) = delete;
 
+    // Returns the memory, which a provider supplies first if necessary. Returns null on the meta
+    // device.
     void* data() const {
         if (data_ == nullptr && is_provided_) [[unlikely]]
             provide();

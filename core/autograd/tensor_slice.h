@@ -25,7 +25,7 @@ struct SliceLayout {
     std::int64_t padded = 0;
     std::int64_t parts = 1, part = 0;  // this process has part `part` of `parts` parts
 
-    Shape slice_shape() const;
+    Shape slice_shape() const;  // the shape of a slice; all slices have the same shape
     // Returns a copy of this process's slice of `tensor`, which has the shape `whole`.
     Tensor cut(const Tensor& tensor) const;
     // Returns the tensor of shape `whole` whose slices are slices[0], slices[1], ...

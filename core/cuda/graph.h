@@ -53,7 +53,7 @@ class Graph {
     Graph(Graph&&) noexcept;
     Graph& operator=(Graph&&) noexcept;
 
-    bool captured() const;
+    bool captured() const;  // whether a capture has ended successfully
     // Queues the captured work on the current stream. Throws UsageError if nothing was captured.
     void replay();
 

@@ -20,8 +20,9 @@ std::string printable(std::string_view text);
 // Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);
 
-// A regular file, open for reading. The constructors throw FileError for directories, pipes and
-// devices. A moved-from object must only be destroyed or assigned to.
+// A regular file, open for reading. The constructors throw FileError if the file cannot be opened,
+// and for directories, pipes and devices. A moved-from object must only be destroyed or assigned
+// to.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
@@ -79,11 +80,13 @@ class MappedFile {
 // the path is replaced, not followed.
 class AtomicFile {
   public:
+    // Creates the temporary file. Throws FileError if this fails.
     explicit AtomicFile(const std::string& path, Durability durability = Durability::full);
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
+    // Append to the temporary file. Throw FileError if the data cannot be written.
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
     // Writes the data to disk, unless durability is `none`, and closes the temporary file. Does not
