@@ -1,5 +1,6 @@
 // Tests GPU kernels with sizes (OpCase::gpu_rows) that select other code paths than the small rows
-// of the op cases. Also tests integer operands and optimizers.
+// of the op cases. Also tests multinomial, arange, products of integers, gradient clipping and
+// optimizers.
 #include <limits>
 
 #include "core/ops.h"

@@ -1,5 +1,5 @@
-// Tests the bad calls of every op case. The error must have the expected type, and a message that
-// starts with the op's name and shows the operands.
+// Tests the bad calls of every op case. The error must have the expected type. Its message must
+// start with the expected name (usually of the op) and contain the expected words, such as shapes.
 #include "core/ops.h"
 #include "tests/core/ops/every_op.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 class OpErrors : public OpTest {};
 
-TEST_P(OpErrors, BeginWithOpNameAndShowOperands) {
+TEST_P(OpErrors, HaveTheExpectedTypeNameAndOperands) {
     const OpCase& c = op_case();
     for (std::size_t i = 0; i < c.bad_calls.size(); ++i) {
         const BadCall& bad = c.bad_calls[i];

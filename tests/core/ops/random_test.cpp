@@ -111,8 +111,7 @@ TEST(Normal, HasGivenMeansAndStandardDeviations) {
     EXPECT_EQ(normal(ones({2, 1}), ones({3}, {f64})).dtype(), f64);
 }
 
-// The first number of each permutation, and the position of 0, are uniformly distributed.
-TEST(Randperm, PutsEachNumberAtEachPositionEquallyOften) {
+TEST(Randperm, DrawsFirstNumberAndPositionOfZeroUniformly) {
     manual_seed(12);
     constexpr int kPermutations = 5000;
     std::vector<double> first(5), place_of_zero(5);
