@@ -51,7 +51,7 @@ TEST(BatchNorm, IncrementsVersionOfRunningStatistics) {
     EXPECT_EQ(running_mean.version(), before + 1);
 }
 
-TEST(BatchNorm, TrainsWithoutRunningStatistics) {
+TEST(BatchNorm, AcceptsMissingRunningMeanOrVarianceInTraining) {
     const Tensor x = randn({4, 2}), running_mean = zeros({2}), running_var = ones({2});
     const Tensor y = batch_norm(x, {}, {}, {}, {}, true);
     expect_same_bits(batch_norm(x, running_mean, {}, {}, {}, true, 1), y);

@@ -58,7 +58,7 @@ TEST(Float8, DecodesAllBitPatternsLikePyTorch) {
     }
 }
 
-TEST(Float8, RoundsToNearestEven) {
+TEST(Float8, RoundsE4M3ToNearestEven) {
     for (int i = 0; i < 0x7e; ++i) {
         const auto number = [](int bits) {
             Float8E4M3 x;
@@ -134,8 +134,9 @@ TEST(Float8, RejectsInvalidArguments) {
         {"float8_matmul: operands must be matrices of 8-bit floats: a is [2, 3] float32"}, [] {
             float8_matmul({ones({2, 3}), one_scale()}, {ones({2, 3}), one_scale()}, {});
         });
-    EXPECT_FALSE(has_float8(Device::cpu()));
 }
+
+TEST(HasFloat8, IsFalseForTheCpu) { EXPECT_FALSE(has_float8(Device::cpu())); }
 
 }  // namespace
 }  // namespace axle

@@ -27,7 +27,7 @@ JsonReport run_text(const std::string& cases) {
     return run_json_cases(path);
 }
 
-TEST(JsonCases, MatchRecordedExamplesOfAllNamedOps) {
+TEST(JsonCases, MatchAllRecordedExamples) {
     const std::string path = AXLE_TESTS_DIR "/golden/json_cases.json";
     const JsonReport report = run_json_cases(path);
     EXPECT_TRUE(report.failed.empty()) << joined(report.failed);

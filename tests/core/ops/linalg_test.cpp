@@ -52,7 +52,7 @@ TEST(Svd, ComputesTheSmallestSingularValueOfIllConditionedMatrices) {
     EXPECT_NEAR(s[1].item() / (std::sqrt(2.0) * 1e-9), 1, 1e-12);
 }
 
-TEST(LinearAlgebra, GivesTheResultsOfSingleMatricesForBatches) {
+TEST(LinearAlgebra, InvertsEachMatrixOfABatchAndComputesItsSingularValues) {
     manual_seed(3);
     const Tensor x = randn({200, 9, 9}, {f64}), y = linalg::inv(x);
     for (const std::int64_t i : {0, 77, 199}) {

@@ -121,7 +121,7 @@ TEST(TensorMethods, MatchFunctionsOfTheSameName) {
     }
 }
 
-TEST(TensorMethods, TransposeLikeTheFunction) {
+TEST(TensorMethods, TransposeAtMostTwoDimensions) {
     const Tensor row = arange(3), matrix = arange(6).reshape({2, 3});
     EXPECT_TRUE(row.t().is_same(row));
     EXPECT_EQ(tensor(2).t().shape(), Shape());

@@ -10,8 +10,8 @@
 
 namespace axle::tests {
 
-// Returns the only event, or the first row, with this name. Throw std::runtime_error if there is
-// none; event() also throws if there are several.
+// event() returns the only event with this name, and row() returns the first row. Both throw
+// std::runtime_error if there is none, and event() also throws it if there are several.
 inline const profiler::Event& event(const profiler::Trace& trace, const std::string& name) {
     const profiler::Event* found = nullptr;
     for (const profiler::Event& e : trace.events) {
