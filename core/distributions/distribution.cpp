@@ -12,7 +12,9 @@ std::vector<Tensor> broadcast_parameters(const char* distribution,
     TensorOptions options;
     for (const Parameter& p : parameters)
         if (p.tensor().defined()) {
-            check_floating(distribution, p.tensor(), "a parameter");
+            if (!is_floating(p.tensor().dtype()))
+                check_floating(distribution, p.tensor(),
+                               str("parameter ", &p - parameters.data()).c_str());
             options = {.dtype = p.tensor().dtype(), .device = p.tensor().device()};
         }
     std::vector<Tensor> tensors;

@@ -50,7 +50,7 @@ void add_bad_create_calls(Cases& cases) {
     refuses<ShapeError>(cases, "linspace", {"-1"}, [] { linspace(0, 1, -1); });
     refuses<ShapeError>(cases, "logspace", {"-2"}, [] { logspace(0, 1, -2); });
     refuses<ShapeError>(cases, "eye", {"-1"}, [] { eye(-1); });
-    refuses<ShapeError>(cases, "eye", {"3, -2"}, [] { eye(3, -2); });
+    refuses<ShapeError>(cases, "eye", {"n 3, m -2"}, [] { eye(3, -2); });
     refuses<ShapeError>(cases, "meshgrid", {"[2, 3]"}, [] { meshgrid({floats_of({2, 3})}); });
     refuses<ValueError>(cases, "meshgrid", {"empty"}, [] { meshgrid({}); });
     refuses<ShapeError>(cases, "cartesian_prod", {"[]"}, [] { cartesian_prod({floats_of({})}); });

@@ -36,7 +36,8 @@ Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int6
                         std::int64_t diagonal, TensorOptions options) {
     const profiler::OpScope scope(op);
     if (rows < 0 || columns < 0)
-        throw ShapeError(str(op, ": sizes must not be negative: ", rows, ", ", columns));
+        throw ShapeError(
+            str(op, ": sizes must not be negative: rows ", rows, ", columns ", columns));
     if (options.dtype != i64 && options.dtype != i32)
         throw DTypeError(str(op, ": indices must be int64 or int32: ", options.dtype));
     const std::int64_t shift = std::clamp(diagonal, -rows, columns);

@@ -75,7 +75,7 @@ Tensor logspace(double start, double end, std::int64_t steps, double base, Tenso
 
 Tensor eye(std::int64_t n, std::int64_t m, TensorOptions options) {
     const profiler::OpScope scope("eye");
-    if (n < 0 || m < 0) throw ShapeError(str("eye: sizes must not be negative: ", n, ", ", m));
+    if (n < 0 || m < 0) throw ShapeError(str("eye: sizes must not be negative: n ", n, ", m ", m));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = zeros({n, m}, options);
     diagonal(y).fill_(1);
