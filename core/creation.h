@@ -37,7 +37,7 @@ Tensor cartesian_prod(const std::vector<Tensor>& tensors);
 Tensor combinations(const Tensor& x, std::int64_t r = 2, bool with_replacement = false);
 // Return the positions of the lower (upper) triangle of a matrix [rows, columns] in row-major
 // order. The result [2, positions] contains the row indices and the column indices. See tril() for
-// the diagonal.
+// the diagonal. Throw DTypeError unless the dtype is i64 or i32.
 Tensor tril_indices(std::int64_t rows, std::int64_t columns, std::int64_t diagonal = 0,
                     TensorOptions options = {i64});
 Tensor triu_indices(std::int64_t rows, std::int64_t columns, std::int64_t diagonal = 0,

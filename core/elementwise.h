@@ -84,7 +84,7 @@ bool equal(const Tensor& a, const Tensor& b);
 Tensor fmax(const Tensor& a, const Tensor& b);
 Tensor fmin(const Tensor& a, const Tensor& b);
 Tensor signbit(const Tensor& x);  // whether x is negative or -0; false for NaN
-// Returns |a| with the sign of b, which can be that of -0.
+// Returns |a| with the sign of b. The sign of -0 is negative.
 Tensor copysign(const Tensor& a, const Tensor& b);
 Tensor hypot(const Tensor& a, const Tensor& b);       // sqrt(a^2 + b^2) without overflow
 Tensor xlogy(const Tensor& a, const Tensor& b);       // a ln b, and 0 where a is 0

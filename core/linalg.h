@@ -112,7 +112,7 @@ Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t dim = -1);
 Tensor vander(const Tensor& x, std::optional<std::int64_t> n = {});
 
 // --- norms (linalg/matrix_norms.cpp)
-// The Frobenius norm; the sum of singular values.
+// The Frobenius norm, and the nuclear norm, which is the sum of the singular values.
 enum class MatrixNorm : std::uint8_t { fro, nuc };
 // Return norms of the matrices in two dimensions. The orders of the second overload are 1 (the
 // largest sum of |x| of a column), inf (of a row) and 2 (the largest singular value). Orders -1,

@@ -2,10 +2,9 @@
 // includes this header and states the rules of all ops. All ops return new tensors.
 //
 // Indices are i64 or i32. take(), put(), take_along_dim() with dim, index_fill() and index_put()
-// count negative indices from the end; the other ops throw IndexError. Elements that are replaced
-// or reduced are processed in order. If several elements have the same index, the last element
-// replaces the others. Their gradients are PyTorch's: each replacing element gets the gradient of
-// its target.
+// count negative indices from the end; the other ops throw IndexError for them. Elements are
+// replaced or reduced in order. If several elements have the same index, the last one remains. As
+// in PyTorch, each of these elements gets the gradient of its target in the backward pass.
 #pragma once
 
 #include <cstdint>

@@ -172,8 +172,8 @@ struct LpPool3dOptions {
     bool ceil_mode = false;
 };
 // Return (sum of x^p over each window)^(1 / p), with p = norm_type. As in PyTorch, a negative sum
-// gives NaN unless p is 1, and the sum of an incomplete window is scaled to a full one. Throw the
-// errors of avg_pool2d(), and ValueError if norm_type is 0.
+// gives NaN unless p is 1, and the sum of an incomplete window is scaled to a full window. Throw
+// the errors of avg_pool2d(), and ValueError if norm_type is 0.
 Tensor lp_pool1d(const Tensor& x, double norm_type, std::int64_t kernel,
                  const LpPool1dOptions& options = {});
 Tensor lp_pool2d(const Tensor& x, double norm_type, Size2 kernel,

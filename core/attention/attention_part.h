@@ -36,7 +36,8 @@ struct AttentionGradients {
     Tensor q, k, v;
 };
 // Returns the parts of the gradients that come from the given keys and values. `all` is the
-// attention to all keys, and dout is its gradient. params must be the params of attention_part().
+// attention to all keys, and dout is the gradient of all.out. params must be the params of
+// attention_part().
 AttentionGradients attention_part_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                            const Tensor& v, const AttentionPart& all,
                                            const kernels::AttentionParams& params);

@@ -12,8 +12,8 @@
 namespace axle {
 namespace {
 
-// Returns the shape with a size of -1 replaced by the missing size. Throws ShapeError if the
-// element counts differ.
+// Returns the shape with a size of -1 replaced by the missing size. Throws ShapeError for another
+// negative size, for a second -1, and if the numbers of elements differ.
 Shape resolve(const char* op, const Tensor& x, Shape shape) {
     int unknown = -1;
     std::int64_t known = 1;

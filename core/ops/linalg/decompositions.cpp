@@ -14,7 +14,7 @@ namespace {
             x.shape()));
 }
 
-// Returns a + b, where undefined tensors are zeros.
+// Returns a + b, or b if a is undefined.
 Tensor sum_of(const Tensor& a, const Tensor& b) { return a.defined() ? add(a, b) : b; }
 
 // Returns the gradient of x [..., n, n] = Q R for square R.
