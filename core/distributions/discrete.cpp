@@ -47,8 +47,8 @@ Categorical::Categorical(const ProbsOrLogits& p, bool validate_args)
     if (p.probs.defined()) {
         if (validate_args) {
             const Tensor total = sum(x.detach(), -1);
-            check_condition("Categorical", "probs", "at least 0", ge(x.detach(), 0));
-            check_condition("Categorical", "the sum of probs", "positive", gt(total, 0));
+            check_condition("Categorical", "probs", "at least 0", ge(x.detach(), 0), x);
+            check_condition("Categorical", "the sum of probs", "positive", gt(total, 0), total);
         }
         probs = div(x, sum(x, -1, true));
         if (validate_args) check_not_nan("Categorical", "probs / (the sum of probs)", probs);
@@ -100,7 +100,7 @@ Bernoulli::Bernoulli(const ProbsOrLogits& p, bool validate_args)
     if (p.probs.defined()) {
         if (validate_args)
             check_condition("Bernoulli", "probs", "in [0, 1]",
-                            logical_and(ge(x.detach(), 0), le(x.detach(), 1)));
+                            logical_and(ge(x.detach(), 0), le(x.detach(), 1)), x);
         probs = x;
         const Tensor inner = limited(x);
         logits = sub(log(inner), log1p(neg(inner)));

@@ -1,6 +1,8 @@
 #include "core/distributions/distribution.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
 #include "core/autograd/autograd.h"
 #include "core/check.h"
@@ -28,13 +30,15 @@ std::vector<Tensor> broadcast_parameters(const char* distribution,
 }
 
 void check_condition(const char* distribution, const char* name, const char* condition,
-                     const Tensor& is_fulfilled) {
+                     const Tensor& is_fulfilled, const Tensor& values) {
     if (!is_fulfilled.device().is_cpu() || all(is_fulfilled).item<bool>()) return;
-    const std::vector<double> values = is_fulfilled.to_vector();
-    const auto position = std::find(values.begin(), values.end(), 0.0) - values.begin();
-    throw ValueError(str(distribution, ": ", name, " must be ", condition,
-                         ": the condition fails at element ", position, " of shape ",
-                         is_fulfilled.shape()));
+    const std::vector<double> flags = is_fulfilled.to_vector();
+    const auto position = std::find(flags.begin(), flags.end(), 0.0) - flags.begin();
+    std::string given = "the condition fails";
+    if (values.defined() && values.shape() == is_fulfilled.shape())
+        given = str(values.to_vector()[static_cast<std::size_t>(position)]);
+    throw ValueError(str(distribution, ": ", name, " must be ", condition, ": ", given,
+                         " at element ", position, " of shape ", is_fulfilled.shape()));
 }
 
 void check_not_nan(const char* distribution, const char* name, const Tensor& x) {
@@ -63,7 +67,7 @@ Shape Distribution::sample_size(const Shape& sample_shape) const {
 void Distribution::check_value(const Tensor& value, const char* condition,
                                const Tensor& is_fulfilled) const {
     broadcast_shapes(name_, value.shape(), sample_size({}));
-    if (validate_args_) check_condition(name_, "the value", condition, is_fulfilled);
+    if (validate_args_) check_condition(name_, "the value", condition, is_fulfilled, value);
 }
 
 }  // namespace axle::distributions

@@ -38,9 +38,10 @@ class Parameter {
 std::vector<Tensor> broadcast_parameters(const char* distribution,
                                          const std::vector<Parameter>& parameters);
 // Throws ValueError "distribution: name must be condition: ..." if an element of is_fulfilled is
-// false. Does not read a tensor on a GPU.
+// false. If `values` has the same shape, the message contains the value of this element. Does not
+// read a tensor on a GPU.
 void check_condition(const char* distribution, const char* name, const char* condition,
-                     const Tensor& is_fulfilled);
+                     const Tensor& is_fulfilled, const Tensor& values = {});
 // Throws the error of check_condition() if an element is NaN.
 void check_not_nan(const char* distribution, const char* name, const Tensor& x);
 

@@ -28,8 +28,9 @@ Gamma::Gamma(const Parameter& shape_parameter, const Parameter& inverse_scale, b
     concentration = p[0], rate = p[1];
     set_shapes(rate.shape());
     if (!validate_args) return;
-    check_condition("Gamma", "concentration", "positive", gt(concentration.detach(), 0));
-    check_condition("Gamma", "rate", "positive", gt(rate.detach(), 0));
+    check_condition("Gamma", "concentration", "positive", gt(concentration.detach(), 0),
+                    concentration);
+    check_condition("Gamma", "rate", "positive", gt(rate.detach(), 0), rate);
 }
 
 Tensor Gamma::rsample(const Shape& sample_shape) const {
@@ -67,7 +68,8 @@ Dirichlet::Dirichlet(const Tensor& concentrations, bool validate_args)
     batch.erase(batch.size() - 1);
     set_shapes(batch, concentration.size(-1));
     if (validate_args)
-        check_condition("Dirichlet", "concentration", "positive", gt(concentration.detach(), 0));
+        check_condition("Dirichlet", "concentration", "positive", gt(concentration.detach(), 0),
+                        concentration);
 }
 
 // Divides gamma samples by their sum. Computes with logarithms, so that small concentrations do not
@@ -105,8 +107,8 @@ Beta::Beta(const Parameter& a, const Parameter& b, bool validate_args)
           const std::vector<Tensor> p = broadcast_parameters("Beta", {a, b});
           concentration1 = p[0], concentration0 = p[1];
           if (validate_args) {
-              check_condition("Beta", "concentration1", "positive", gt(p[0].detach(), 0));
-              check_condition("Beta", "concentration0", "positive", gt(p[1].detach(), 0));
+              check_condition("Beta", "concentration1", "positive", gt(p[0].detach(), 0), p[0]);
+              check_condition("Beta", "concentration0", "positive", gt(p[1].detach(), 0), p[1]);
           }
           return Dirichlet(stack_last(p[0], p[1]), validate_args);
       }()) {

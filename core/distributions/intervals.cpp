@@ -15,7 +15,7 @@ Uniform::Uniform(const Parameter& from, const Parameter& to, bool validate_args)
     low = p[0], high = p[1];
     set_shapes(low.shape());
     if (validate_args)
-        check_condition("Uniform", "low", "below high", lt(low.detach(), high.detach()));
+        check_condition("Uniform", "low", "below high", lt(low.detach(), high.detach()), low);
 }
 
 Tensor Uniform::rsample(const Shape& sample_shape) const {
@@ -37,7 +37,8 @@ Exponential::Exponential(const Parameter& rate_of_events, bool validate_args)
     : Distribution("Exponential", validate_args) {
     rate = broadcast_parameters("Exponential", {rate_of_events})[0];
     set_shapes(rate.shape());
-    if (validate_args) check_condition("Exponential", "rate", "positive", gt(rate.detach(), 0));
+    if (validate_args)
+        check_condition("Exponential", "rate", "positive", gt(rate.detach(), 0), rate);
 }
 
 Tensor Exponential::rsample(const Shape& sample_shape) const {
@@ -60,7 +61,7 @@ Laplace::Laplace(const Parameter& mean, const Parameter& width, bool validate_ar
     set_shapes(loc.shape());
     if (!validate_args) return;
     check_not_nan("Laplace", "loc", loc);
-    check_condition("Laplace", "scale", "positive", gt(scale.detach(), 0));
+    check_condition("Laplace", "scale", "positive", gt(scale.detach(), 0), scale);
 }
 
 Tensor Laplace::rsample(const Shape& sample_shape) const {

@@ -14,7 +14,7 @@ Normal::Normal(const Parameter& mean, const Parameter& deviation, bool validate_
     set_shapes(loc.shape());
     if (!validate_args) return;
     check_not_nan("Normal", "loc", loc);
-    check_condition("Normal", "scale", "positive", gt(scale.detach(), 0));
+    check_condition("Normal", "scale", "positive", gt(scale.detach(), 0), scale);
 }
 
 Tensor Normal::rsample(const Shape& sample_shape) const {

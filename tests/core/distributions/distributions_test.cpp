@@ -306,7 +306,8 @@ TEST(Dirichlet, DrawsFiniteSamplesForSmallConcentrations) {
 
 TEST(Distributions, RejectInvalidParametersAndValues) {
     const Tensor one = ones({2}), zero = zeros({2});
-    expect_error<ValueError>({"Normal: scale must be positive"}, [&] { Normal(one, zero); });
+    expect_error<ValueError>({"Normal: scale must be positive: 0 at element 0 of shape [2]"},
+                             [&] { Normal(one, zero); });
     expect_error<ShapeError>({"Normal"}, [&] { Normal(ones({3}), one); });
     expect_error<DTypeError>({"Normal"}, [&] { Normal(ones({3}, {i64}), 1); });
     expect_error<ValueError>({"Uniform: low must be below high"}, [&] { Uniform(1, 1); });
