@@ -1,11 +1,11 @@
 // Usage: bench_checkpoint --out FOLDER [--saves N]
 //
 // Saves checkpoints of GPT-2 with 124M parameters and AdamW, and prints one line of JSON: the bytes
-// of a checkpoint and the median seconds of a blocking save. For an asynchronous save, it has the
-// seconds until save_state() returns (the stall of the training) and until the checkpoint is
-// complete. Also measures the disk: the seconds to write and sync a file of the same size. Makes N
-// saves of each kind (by default 3). bench/peers/checkpoint compares this program with PyTorch's
-// dcp.async_save.
+// of a checkpoint and the median seconds of a blocking save. For an asynchronous save, the line has
+// the median seconds until save_state() returns (the stall of the training) and until the
+// checkpoint is complete. It also has the seconds to write and sync one file of the same size.
+// Makes N saves of each kind (by default 3). bench/peers/checkpoint compares this program with
+// PyTorch's dcp.async_save.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

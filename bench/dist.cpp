@@ -69,7 +69,8 @@ int main(int count, char** arguments) {
     using namespace axle;
     const int size = count > 1 ? std::atoi(arguments[1]) : 2;
     if (size < 1 || size > 64) {
-        std::cerr << "usage: bench_dist [processes]\n";
+        std::cerr << "bench_dist: PROCESSES must be from 1 to 64: " << arguments[1]
+                  << "\nusage: bench_dist [PROCESSES]\n";
         return 2;
     }
     const int port = tests::free_port();

@@ -3,8 +3,9 @@
 // Measures the GPU kernels without the overhead of tensors or autograd, and prints a line of JSON
 // for each kernel. The first line has the reference rates, of a large copy and of a large product
 // of bf16 matrices. The lines of kernels also have the speed relative to one of these rates. Shapes
-// are taken from GPT-2 and ResNet-50. The last rows measure the host time of an op. Without a GPU,
-// prints a message and exits with 0.
+// are taken from GPT-2 and ResNet-50. The last rows measure the host time of an op. --only TEXT
+// measures only the rows whose text "op dtype shape" contains TEXT. Without a GPU, prints a message
+// and exits with 0.
 //
 // --check prints a line for each of NVIDIA's libraries, and runs one call of each kind of operation
 // that these libraries compute. If a library cannot be used, the log has a warning. Without a GPU,

@@ -11,7 +11,7 @@
 
 namespace axle::kernels {
 
-// The position and value of the first index, in row-major order, outside of [0, size).
+// The result of find_bad_index: the first index, in row-major order, outside of [0, size).
 struct BadIndex {
     std::int64_t position = -1;  // -1 if all indices are valid
     std::int64_t value = 0;

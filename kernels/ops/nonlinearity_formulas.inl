@@ -1,5 +1,5 @@
-// The nonlinearities that no fused op applies, and the formulas of losses. unary_formulas.inl
-// explains how this file is included.
+// Nonlinearities that no fused op applies, and the smooth L1 loss. unary_formulas.inl explains how
+// this file is included.
 
 // clang-format off
 #define AXLE_NONLINEARITY_FORMULAS(X) \

@@ -10,7 +10,8 @@ namespace axle::kernels {
 // dtype and any strides; no output may overlap an input. Numbers are computed in f32, or in f64 for
 // f64. B is the batch size and H the hidden size.
 
-// from_x and from_h are [B, 4H] (input, forget, cell and output gate), the others [B, H].
+// Computes the next h and c of an LSTM cell. from_x and from_h are the results of the linear layers
+// of x and h, [B, 4H] (input, forget, cell and output gate). The other views are [B, H].
 void lstm_step(Cpu& on, ConstView from_x, ConstView from_h, ConstView c, View next_h, View next_c);
 void lstm_step(Cuda& on, ConstView from_x, ConstView from_h, ConstView c, View next_h, View next_c);
 // Computes dgates [B, 4H], the gradient of from_x and of from_h, and dc [B, H] from the gradients
@@ -20,10 +21,12 @@ void lstm_step_backward(Cpu& on, ConstView from_x, ConstView from_h, ConstView c
 void lstm_step_backward(Cuda& on, ConstView from_x, ConstView from_h, ConstView c,
                         ConstView dnext_h, ConstView dnext_c, View dgates, View dc);
 
-// from_x and from_h are [B, 3H] (reset, update and new gate), the others [B, H].
+// Computes the next h of a GRU cell. from_x and from_h are the results of the linear layers of x
+// and h, [B, 3H] (reset, update and new gate). The other views are [B, H].
 void gru_step(Cpu& on, ConstView from_x, ConstView from_h, ConstView h, View next_h);
 void gru_step(Cuda& on, ConstView from_x, ConstView from_h, ConstView h, View next_h);
-// Computes the gradients of from_x, from_h and h from the gradient of the next h.
+// Computes the gradients of from_x and from_h [B, 3H] and of h [B, H] from the gradient of the next
+// h.
 void gru_step_backward(Cpu& on, ConstView from_x, ConstView from_h, ConstView h, ConstView dnext_h,
                        View dfrom_x, View dfrom_h, View dh);
 void gru_step_backward(Cuda& on, ConstView from_x, ConstView from_h, ConstView h, ConstView dnext_h,

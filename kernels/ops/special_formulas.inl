@@ -73,7 +73,7 @@ AXLE_SPECIAL(Digamma, false, polygamma(0, x), polygamma(1, x), polygamma(2, x));
 AXLE_SPECIAL(Frac, false, x - std::trunc(x), T(1), T(0));
 #undef AXLE_SPECIAL
 
-// The soft shrinkage, which moves x towards 0 by lambda. NaN stays NaN.
+// The soft shrinkage, which moves x towards 0 by lambda, and to 0 if |x| <= lambda. NaN stays NaN.
 struct Softshrink {
     static constexpr bool kSavesOutput = false, kIntegers = false, kScalarOnly = true;
     double lambda;

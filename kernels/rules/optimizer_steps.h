@@ -41,7 +41,7 @@ AXLE_HOST_DEVICE constexpr std::uint64_t offset_of(std::int64_t t) {
     return static_cast<std::uint64_t>(t) << 40;
 }
 
-// Read and write the only element of an array of the slot's state.
+// number_at() returns, and set_number() sets, the only element of an array of the slot's state.
 AXLE_HOST_DEVICE inline double number_at(const Slot& slot, int array) {
     const void* const number = slot.state[array];
     return slot.param_dtype == DType::f64 ? *static_cast<const double*>(number)
@@ -63,9 +63,10 @@ AXLE_HOST_DEVICE constexpr T select(bool condition, T yes, T no) {
 // Each optimizer has a rule, a struct with these members:
 //     Group          the hyperparameters of a parameter group
 //     Factors<T>     numbers that all elements of a slot use in one step; all members are T
-//     factors()      computes Factors<double> for step t; `grad` is the factor of the gradient
+//     factors()      computes Factors<double> for step t, and updates state arrays that have only
+//                    one element; `grad` is the factor of the gradient
 //     kModes         the number of variants of the update
-//     mode()         returns the variant for a slot, in [0, kModes)
+//     mode()         returns the variant for a slot, in [0, kModes); called before factors()
 //     arrays(mode)   the arrays of Slot::state that the variant updates for each element: bit i is
 //                    set for array i
 // and a function update() for one element in kernels/rules/optimizer_rules.inl. This list names the

@@ -1,9 +1,9 @@
 // The formulas of one step of recurrent cells, for one element of the state. unary_formulas.inl
 // explains how this file is included. apply() reads kIn and writes kOut numbers.
 
-// Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with the gates of PyTorch's nn.LSTM.
-// in: the input, forget, cell and output gate of x, then those of h (sums before the activations),
-// then c. out: the next h and c.
+// The LSTM cell (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997) with the gates of
+// PyTorch's nn.LSTM. in: the input, forget, cell and output gates computed from x, then the same
+// gates computed from h (both before the activations), then c. out: the next h and c.
 struct LstmStep {
     static constexpr int kIn = 9, kOut = 2;
     template <class T>
@@ -15,8 +15,8 @@ struct LstmStep {
     }
 };
 
-// in: those of LstmStep, then the gradients of the next h and c. out: the gradients of the four
-// sums of gates and of c.
+// The gradient of LstmStep. in: the inputs of LstmStep, then the gradients of the next h and c.
+// out: the gradients of the four gates before their activations, then of c.
 struct LstmStepBackward {
     static constexpr int kIn = 11, kOut = 5;
     template <class T>
@@ -33,9 +33,9 @@ struct LstmStepBackward {
     }
 };
 
-// Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014, in the form of
-// PyTorch's nn.GRU. in: the reset, update and new gate of x, then those of h (before the
-// activations), then h. out: the next h.
+// The GRU cell (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) in
+// the form of PyTorch's nn.GRU. in: the reset, update and new gates computed from x, then the same
+// gates computed from h (both before the activations), then h. out: the next h.
 struct GruStep {
     static constexpr int kIn = 7, kOut = 1;
     template <class T>
@@ -46,8 +46,8 @@ struct GruStep {
     }
 };
 
-// in: those of GruStep, then the gradient of the next h. out: the gradients of the gates of x, of
-// the gates of h, and of h.
+// The gradient of GruStep. in: the inputs of GruStep, then the gradient of the next h. out: the
+// gradients of the gates computed from x, of the gates computed from h, and of h.
 struct GruStepBackward {
     static constexpr int kIn = 8, kOut = 7;
     template <class T>

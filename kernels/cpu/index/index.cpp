@@ -74,8 +74,9 @@ void gather_rows(const Walk<3>& walk, std::int64_t step, const Bits* x, const In
     });
 }
 
-// The new value of a target of scatter, given its value and an element. Half precision is computed
-// in f32. For booleans, the sum and the maximum are "or", the product and the minimum are "and".
+// The new value of a target of scatter, given its value and an element. combine() converts f16 and
+// bf16 to f32 first. For booleans, the sum and the maximum are "or", the product and the minimum
+// are "and".
 struct Sum {
     template <class T>
     T operator()(T a, T b) const {
