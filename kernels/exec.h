@@ -74,6 +74,7 @@ struct DeviceErrorRecord {
 // Axle loads NVIDIA's libraries when the first kernel needs them. If a library is missing, Axle
 // uses its own, slower kernels. take_library_warning() returns and clears the warnings about
 // libraries, such as the name of a missing library and the folders that were searched.
+// has_library_warning is true while there are such warnings. Both can be used by any thread.
 inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
@@ -114,7 +115,8 @@ class Cuda {
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
     // wait: the result is complete only if the stream has been synchronized before.
     DeviceErrorRecord take_error();
-    // The place to which kernels report errors (kernels/cuda/error_reporter.cuh).
+    // Returns the memory in which kernels report errors (kernels/cuda/error_slot.h). Allocates it
+    // in the first call, and throws CudaError if this fails.
     struct ErrorSlot;
     ErrorSlot* error_slot();
 

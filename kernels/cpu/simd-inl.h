@@ -93,9 +93,8 @@ HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
         v.store(p, left);
 }
 
-HWY_INLINE Pack fma(Pack a, Pack b, Pack c) {
-    return hn::MulAdd(a.v, b.v, c.v);
-}  // computes a * b + c
+// Returns a * b + c.
+HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }
 HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }
 HWY_INLINE Pack sqrt(Pack a) { return hn::Sqrt(a.v); }

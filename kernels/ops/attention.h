@@ -1,5 +1,5 @@
-// Scaled dot product attention, out = softmax(scale q k^T + mask) v. The memory it needs is linear
-// in the sequence length.
+// Scaled dot product attention, out = softmax(scale q k^T + mask) v. A call needs scratch memory
+// that is linear in the sequence length.
 #pragma once
 
 #include <cstdint>
