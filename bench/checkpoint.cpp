@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
         axle::bench::run(out, saves);
         return 0;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "bench_checkpoint: %s\n", error.what());
+        std::fprintf(stderr, "%s\n", error.what());
         return 1;
     }
 }

@@ -1,11 +1,12 @@
 // Usage: bench_parallel_step [--parallel none|tensor|allgather|alltoall] [--threads N] [--steps N]
 //
 // Measures training steps of a Llama with grouped-query attention on the processes that axle launch
-// has started. They divide its tensors (tensor) or its sequences (allgather or alltoall, as in
-// Accelerate's cp_comm_strategy). All processes train on the same batch, so each choice gives the
-// losses of one process (none), except for rounding errors. Prints one line of JSON with the first
-// losses, the median time of a step and the peak memory. bench/peers/parallel_step.py runs the same
-// steps in PyTorch, and bench/peers/compare runs the two programs in turn.
+// has started. The processes divide the model's tensors (tensor) or the sequences of a batch
+// (allgather or alltoall, as in Accelerate's cp_comm_strategy). All processes train on the same
+// batch, so each choice gives the losses of one process (none), except for rounding errors. Prints
+// one line of JSON with the first losses, the median time of a step and the peak memory.
+// bench/peers/parallel_step.py runs the same steps in PyTorch, and bench/peers/compare runs the two
+// programs in turn.
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -135,7 +136,7 @@ int main(int argc, char** argv) {
         const auto row = axle::bench::measure(axle::bench::parse({argv + 1, argv + argc}));
         if (row["rank"] == 0) std::cout << row.dump() << '\n';
     } catch (const std::exception& error) {
-        std::cerr << "bench_parallel_step: " << error.what() << '\n';
+        std::cerr << error.what() << '\n';
         return 1;
     }
     return 0;

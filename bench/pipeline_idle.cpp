@@ -186,7 +186,8 @@ int main(int argc, char** argv) {
     for (int i = 3; i < argc; ++i) delays.push_back(1e-3 * std::atof(argv[i]));
     if (delays.empty()) delays = {0, unit / 6, unit / 3};
     if (!(unit > 0) || steps < 1) {
-        std::cerr << "Usage: bench_pipeline_idle [UNIT_MS] [STEPS] [DELAY_MS]...\n";
+        std::cerr << "bench_pipeline_idle: UNIT_MS must be positive and STEPS at least 1: "
+                  << 1e3 * unit << ", " << steps << '\n';
         return 2;
     }
     const int port = tests::free_port();

@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
         else if (const auto row = axle::bench::measure(options); row["rank"] == 0)
             std::cout << row.dump() << '\n';
     } catch (const std::exception& error) {
-        std::cerr << "bench_train_step: " << error.what() << '\n';
+        std::cerr << error.what() << '\n';
         return 1;
     }
     return 0;

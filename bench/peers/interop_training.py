@@ -26,7 +26,8 @@ def models(p):
     safetensors.torch.save_file({"ids": ids, "mask": mask}, inputs)
 
     def difference(kind, model, folder):
-        """Returns the difference of Axle's and PyTorch's logits, except at padding tokens."""
+        """Compares Axle's and PyTorch's logits, for Llama except at padding tokens. Returns a text
+        with the largest difference, or raises AssertionError if it is too large."""
         p.call("model-run", kind, folder, inputs, p.scratch / "logits")
         ours = safetensors.torch.load_file(p.scratch / "logits")["logits"]
         with torch.no_grad():
