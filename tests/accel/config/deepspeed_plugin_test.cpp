@@ -93,7 +93,7 @@ TEST(DeepSpeedPlugin, IsReadFromTheEnvironment) {
 }
 
 // Covers 27.ACCELERATE_GRADIENT_CLIPPING.
-TEST(DeepSpeedPlugin, RejectsInvalidEnvironmentVariables) {
+TEST(DeepSpeedPlugin, RejectsInvalidEnvironmentVariablesAndAcceptsDisabledClipping) {
     const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true");
     {
         const EnvironmentVariable clipping("ACCELERATE_GRADIENT_CLIPPING", "much");

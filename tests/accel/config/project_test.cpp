@@ -39,7 +39,7 @@ accel::AcceleratorOptions in_project(const TemporaryFolder& folder,
 
 // Covers 1.project_dir, 1.project_config, 1.logging_dir, 2.project_dir, 2.project_configuration,
 // 10.ProjectConfiguration.project_dir, 2.logging_dir, 10.ProjectConfiguration.logging_dir.
-TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefault) {
+TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefaultAndRejectsConflictingFolders) {
     Accelerator plain({.project_dir = "a"});
     EXPECT_EQ(plain.project_dir(), "a");
     EXPECT_EQ(plain.logging_dir(), "a");

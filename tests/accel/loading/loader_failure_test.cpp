@@ -37,7 +37,7 @@ std::vector<RankOutcome> ends_of(F&& f, const std::vector<int>& except = {}) {
 }
 
 void expect_end(const RankOutcome& rank, const testing::Matcher<std::string>& text) {
-    ASSERT_TRUE(rank.reported) << "it hung, or was killed: status " << rank.status;
+    ASSERT_TRUE(rank.reported) << "the rank hung or was killed: status " << rank.status;
     EXPECT_THAT(rank.text, AllOf(StartsWith("threw: "), text));
 }
 
