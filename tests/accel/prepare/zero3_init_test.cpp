@@ -25,7 +25,7 @@ nn::Gpt make_gpt(std::int64_t width) {
 }
 
 // Covers 15.zero3_init_flag.
-TEST(Zero3Init, HasAnEffectOnlyForShardedParametersOfSeveralProcesses) {
+TEST(Zero3Init, HasAnEffectOnlyForZeroStage3OnSeveralProcesses) {
     struct Setup {
         int ranks, stage;
         std::optional<bool> flag;

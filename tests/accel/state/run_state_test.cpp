@@ -164,7 +164,8 @@ TEST(SaveState, SyncsNothingIfDurabilityIsNone) {
     }
 }
 
-// Restores the working directory of the process, also if it was changed to a deleted folder.
+// Makes `path` the working directory of the process. The destructor restores the previous working
+// directory, also if `path` was deleted.
 class WorkingDirectory {
   public:
     explicit WorkingDirectory(const std::string& path) : before_(fs::current_path()) {

@@ -264,7 +264,8 @@ TEST(SaveState, ReplacesAnOlderCheckpointCompletely) {
     expect_same(snapshot(other), saved);
 }
 
-// Limits the size of files that this process writes during its lifetime, to simulate a full disk.
+// Simulates a full disk: while the object exists, this process can't write files of more than
+// `bytes` bytes.
 class SmallDisk {
   public:
     explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

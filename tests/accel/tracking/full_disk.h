@@ -7,7 +7,7 @@
 
 namespace axle::tests {
 
-// Limits the size of files that this process writes during its lifetime.
+// While the object exists, this process can't write files of more than `bytes` bytes.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -75,6 +75,7 @@ TEST(TfRecord, MatchesTensorBoardByteForByte) {
 
 // --- a reader of event files
 
+// Removes the first record from the contents of a file, and returns the record's data.
 std::string without_frame(std::string& file) {
     std::uint64_t length = 0;
     std::uint32_t check = 0;

@@ -1,4 +1,4 @@
-// Tests AppendFile, and the CSV, JSONL and event files that trackers write.
+// Tests AppendFile, and the CSV, JSONL and YAML files that trackers write.
 #include <cmath>
 #include <filesystem>
 #include <fstream>

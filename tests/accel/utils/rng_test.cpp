@@ -128,8 +128,8 @@ TEST(PreparedLoader, SynchronizesTheGeneratorOfSamplerBatchSamplerOrStream) {
 }
 
 // Draws a number on each of two processes in two passes, from generators with different seeds. For
-// each pass, the result contains "same" if both numbers are equal, else "other". It also contains "
-// again" if process 0 draws the same number as in the first pass.
+// each pass, the result contains "same" if both numbers are equal, else "other". " again" follows
+// if process 0 draws the same number as in the first pass.
 std::string draws_in_passes(const Group& group, std::vector<std::string> rng_types) {
     manual_seed(own_seed(group));
     Accelerator accelerator(

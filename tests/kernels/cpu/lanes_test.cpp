@@ -12,7 +12,7 @@
 namespace axle::kernels {
 namespace {
 
-// Converts all 2^16 numbers of a 16-bit type.
+// Expects that load_lanes() converts each of the 2^16 numbers of a 16-bit type to the same f32.
 template <class T>
 void expect_all_numbers_converted(DType dtype) {
     std::vector<T> numbers(1 << 16);
