@@ -54,8 +54,9 @@ struct Half {
     AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
 
   private:
-    // Rounds a float to binary16. For a subnormal result, adds and subtracts a float with the same
-    // unit in the last place as binary16's subnormals. So the hardware rounds to nearest even.
+    // Rounds a float to binary16. For a subnormal result, adds 0.5, whose unit in the last place is
+    // the distance between binary16's subnormals (2^-24), and then subtracts the bits of 0.5. So
+    // the hardware rounds to nearest even.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

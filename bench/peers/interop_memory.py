@@ -130,7 +130,7 @@ def dlpack(p, module):
             module.take(capsule, 1)
         except RuntimeError as error:
             return f"refused: {error}"
-        raise AssertionError("complex128 was taken")
+        raise AssertionError("a complex128 tensor was accepted")
 
     for versioned, name in ((1, "DLPack 1.x"), (0, "DLPack before 1.0")):
         p.pair(p.ours, TORCH, name, lambda: torch_reads(versioned))

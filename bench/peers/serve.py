@@ -177,7 +177,7 @@ def serve(arguments):
             if gpu:
                 torch.cuda.empty_cache()  # frees memory for the other workers
         else:
-            raise ValueError(f"unknown request: {line}")
+            raise ValueError(f"expected a request such as 'run 10', 'check 10' or 'quit': {line}")
 
 
 def main():

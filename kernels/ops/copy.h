@@ -7,9 +7,9 @@
 namespace axle::kernels {
 
 // Computes y = x, converted to y's dtype. Supports all pairs of compute dtypes, and storage dtypes
-// if both are equal. x has y's shape and any strides. Conversions from floating to integer dtypes
-// truncate towards zero; the conversion to boolean is x != 0. x and y must not overlap unless they
-// are the same view.
+// if both are equal. x and y have the same shape and any strides. Conversions from floating to
+// integer dtypes truncate towards zero; the conversion to boolean is x != 0. x and y must not
+// overlap unless they are the same view.
 void copy(Cpu& on, ConstView x, View y);
 void copy(Cuda& on, ConstView x, View y);
 

@@ -87,7 +87,8 @@ void binary(Cpu& on, F f, ConstView a, ConstView b, View y);
 template <class F>
 void binary(Cuda& on, F f, ConstView a, ConstView b, View y);
 
-// Computes y = condition ? a : b for each element. condition is boolean.
+// Computes y = condition ? a : b for each element. condition is boolean; a, b and y have the same
+// compute dtype.
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y);
 

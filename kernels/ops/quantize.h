@@ -24,7 +24,8 @@ void quantize(Cuda& on, ConstView x, const float* scale, View y, float* largest)
 void find_largest(Cpu& on, ConstView x, float* largest);
 void find_largest(Cuda& on, ConstView x, float* largest);
 
-// Computes y = x, which is exact. x is f8_e4m3 or f8_e5m2, y is f32; both are contiguous.
+// Computes y = x. The conversion is exact. x is f8_e4m3 or f8_e5m2, y is f32; both are contiguous
+// and have the same size.
 void dequantize(Cpu& on, ConstView x, View y);
 void dequantize(Cuda& on, ConstView x, View y);
 

@@ -13,7 +13,7 @@ namespace axle::kernels {
 // block offset + i / 4, so a call consumes ceil(numel / 4) blocks. u is the upper 24 bits of the
 // word, also for f64, so that every dtype gets the same numbers. y is a contiguous floating view,
 // and low <= high. Results that rounding would make equal to high become the largest value below
-// high. So all results are in [low, high), or equal to low if low is high.
+// high. So all results are in [low, high), or equal to low if low equals high.
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 

@@ -246,13 +246,13 @@ void run(Cuda& on, const ConstView& a, const ConstView& b, const View& out) {
                   false};
     const bool unit = o.stride[0] == 1 && o.stride[1] == 1 && o.stride[2] == 1;
     const int last = o.rows.ndim - 1;
-    const bool neighbours =
+    const bool neighbors =
         o.n > 1 && o.stride[0] != 1 && o.rows.stride[0][last] == 1 && o.rows.size[last] >= 8;
     visit_float(out.dtype, [&]<class T>() {
         using ThisOp = Op<Compute<T>>;
         o.dense = unit && o.n % kPack<T> == 0 && o.rows.packs_in<T>(0, a.data) &&
                   o.rows.packs_in<T>(1, b.data) && o.rows.packs_in<T>(2, out.data);
-        if (neighbours) {
+        if (neighbors) {
             start(on, {{(o.rows.count + kWarp - 1) / kWarp}, kWarp * kSlices},
                   &side_by_side<T, ThisOp>, o);
         } else if (o.n <= std::int64_t{kMaxThreads} * kPacks * kPack<T>) {

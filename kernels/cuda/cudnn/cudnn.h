@@ -146,7 +146,7 @@ Dims row_major(const Dims& dims);
 // A graph of operations, added in order. Functions that add an operation return its result y.
 class Graph {
   public:
-    // Adds a tensor that run() binds to device memory.
+    // Adds a tensor that Plan::run() binds to device memory.
     Value tensor(cudnnDataType_t type, const Dims& dims, const Dims& strides,
                  std::int64_t alignment = 16);
     Value tensor(const ConstView& x);
@@ -155,7 +155,7 @@ class Graph {
     Value temporary(cudnnDataType_t type, const Dims& dims) {
         return temporary(type, dims, row_major(dims));
     }
-    // Adds a single f32 number (a tensor of 1 x 1 x ...) that run() reads on the host.
+    // Adds a single f32 number (a tensor of 1 x 1 x ...) that Plan::run() reads on the host.
     Value number(int ndim = 4);
 
     // Adds an operation with one to three operands: y = mode(x), y = mode(x, b), or for
@@ -214,7 +214,8 @@ struct Binding {
 };
 
 // A graph compiled for a device. cuDNN's heuristics propose engines; the plan uses the first engine
-// that can be compiled within the limits. Throws UnsupportedGraph if there is none.
+// that can be compiled within the limits. The constructor throws UnsupportedGraph if there is no
+// such engine.
 class Plan {
   public:
     Plan(Graph graph, const Target& target, const Limits& limits);

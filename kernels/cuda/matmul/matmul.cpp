@@ -175,9 +175,9 @@ struct Auxiliary {
 };
 
 // Returns the epilogue of cuBLASLt that applies the activation and stores its argument, or that
-// multiplies the sums by the slope. cuBLASLt's GELU is an approximation that is accurate enough for
-// 16-bit results only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's ReLU
-// preserves.
+// multiplies the sums by the slope. Returns nullopt if cuBLASLt has no such epilogue. cuBLASLt's
+// GELU is an approximation that is accurate enough for 16-bit results only. Its ReLU is documented
+// as max(x, 0), which can lose a NaN that Axle's ReLU preserves.
 std::optional<cublasLtEpilogue_t> fused(const MatmulEpilogue& epilogue, const View& c,
                                         const Auxiliary& aux) {
     const bool stores = aux.pre.data != nullptr, slopes = aux.slope_of.data != nullptr;

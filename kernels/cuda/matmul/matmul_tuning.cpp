@@ -22,7 +22,7 @@ constexpr double kMinWork = 0x1p28;
 // The number of runs that are measured between two events.
 constexpr int kRuns = 3;
 // A candidate replaces an earlier one only if its time is below this fraction of the earlier time,
-// so that measurement noise has no influence.
+// so that measurement noise has little influence.
 constexpr float kGain = 0.98f;
 
 struct Event {

@@ -1,6 +1,6 @@
-// Computes c = a b without tensor cores or libraries. Used on machines without cuBLASLt, and for
-// integers, an empty depth and the pairs of dtypes that cuBLASLt does not support. Also applies
-// epilogues to sums.
+// Computes c = a b without tensor cores or libraries. Used if cuBLASLt is missing or does not
+// support the product, for example of integers or with an empty depth. Also applies epilogues to
+// sums.
 //
 // A block computes 64 x 64 elements of c, and each thread computes 4 x 4 of them in registers.
 // Tiles of a and b, 16 deep, are stored in shared memory in the type of the sums. Memory is read in
