@@ -250,10 +250,10 @@ void train(const Arguments& args) {
     answer(losses);
 }
 
-// The command go-on FOLDER STEPS resumes the training of tests/golden/record_accelerate_state.py
+// The command resume FOLDER STEPS resumes the training of tests/golden/record_accelerate_state.py
 // with the state that Accelerate's save_state has written to FOLDER. It prints the losses of STEPS
 // micro-batches.
-void go_on(const Arguments& args) {
+void resume(const Arguments& args) {
     struct Counter : accel::Checkpointable {
         std::int64_t batches = 0;
         Tree state_dict() const override { return Tree{{"batches", batches}}; }
@@ -315,7 +315,7 @@ int run(const Arguments& args) {
         {"model-write", write_models},
         {"model-run", run_model},
         {"train", train},
-        {"go-on", go_on},
+        {"resume", resume},
         {"tensorboard-write", write_tensorboard},
     };
     try {

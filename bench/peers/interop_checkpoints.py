@@ -101,7 +101,7 @@ def accelerate_states(p):
     def ours_reads(safe):
         folder = p.scratch / ("state" if safe else "state-pickled")
         theirs = recorded.record(folder, both=False, safe=safe)
-        ours = p.ask("go-on", folder, len(theirs))
+        ours = p.ask("resume", folder, len(theirs))
         worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
         assert worst <= 1e-12, f"losses differ by {worst}"
         return f"same next {len(ours)} losses, max abs difference {worst:.1e}, float64"

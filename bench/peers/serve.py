@@ -149,7 +149,7 @@ def answer(line):
 
 def serve(arguments):
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("PyTorch sees no GPU")
+        raise RuntimeError("--device cuda: torch.cuda.is_available() is false")
     device = torch.device(arguments.device)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True

@@ -1,8 +1,8 @@
 // The binary elementwise formulas and comparisons of Axle. unary_formulas.inl explains how this
 // file is included.
 
-// The lists of all binary formulas, except those of special_formulas.inl, and of all comparisons.
-// Code that is compiled once per formula expands them.
+// The lists of all comparisons, and of all binary formulas except the formulas in
+// special_formulas.inl. Code that is compiled once per formula expands them.
 // clang-format off
 #define AXLE_BINARY_FORMULAS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum)
 #define AXLE_COMPARISON_FORMULAS(X) \

@@ -40,8 +40,8 @@ void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 enum class Scatter : std::uint8_t { replace, multiply, maximum, minimum };
 // Like scatter_add(), but sets y[.., index[.., i, ..], ..] to the element of src, or to the
 // product, maximum or minimum of its value and the element. The elements of a line along dim are
-// always processed in order. If several elements have the same index, the last element replaces the
-// others. If an element or its target is NaN, the product, maximum and minimum are NaN. For
+// always processed in order. If several elements have the same index, `replace` keeps the last
+// element. If an element or its target is NaN, the product, maximum and minimum are NaN. For
 // booleans, the product and the minimum are "and". `replace` supports any dtype.
 void scatter(Cpu& on, Scatter how, int dim, ConstView index, ConstView src, View y);
 void scatter(Cuda& on, Scatter how, int dim, ConstView index, ConstView src, View y);

@@ -11,8 +11,8 @@
 //     curve(v)            d slope(v) / dv
 //     kIntegers           whether value() supports integers
 
-// The list of all unary formulas except those of special_formulas.inl. Code that is compiled once
-// per formula expands it.
+// The list of all unary formulas except the formulas in special_formulas.inl. Code that is compiled
+// once per formula expands it.
 // clang-format off
 #define AXLE_UNARY_FORMULAS(X)                                                    \
     X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu)       \

@@ -269,9 +269,9 @@ struct NAdam : PlainRule<NAdamGroup, 2> {
     }
 };
 
-// The update is p = keep * p - step_size * m / (root * sqrt(v) + eps). root is 1, but in the first
-// steps, which do not use v, root is 0 and eps is 1. The other members are the same as in
-// AdamFactors.
+// The update is p = keep * p - step_size * m / (root * sqrt(v) + eps). root is 1, and eps is the
+// group's eps. In the first steps, which do not use v, root is 0 and eps is 1. grad, decay, keep,
+// beta2 and the differences from 1 are the same as in AdamFactors.
 template <class T>
 struct RAdamFactors {
     T grad, decay, keep, beta2, one_minus_beta1, one_minus_beta2, step_size, root, eps;

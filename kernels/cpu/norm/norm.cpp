@@ -231,7 +231,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
     });
 }
 
-// The sums of one task: n sums for dweight, followed by n sums for dbias.
+// The sums of one or more tasks. Each task has n sums for dweight, followed by n sums for dbias.
 template <class L>
 struct VectorSums {
     L* recent;      // sums of fewer than kFlush rows

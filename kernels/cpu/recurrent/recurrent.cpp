@@ -96,7 +96,7 @@ auto* element(const AnyView& view, std::int64_t row, std::int64_t column) {
     return at(view.data, view.dtype, row * view.stride[0] + column * view.stride[1]);
 }
 
-// Computes a step for all elements of the state, whose shape is that of the last input.
+// Computes a step for all elements of the state. The state has the shape of the last input.
 template <class Step>
 void run(Lanes lanes, std::initializer_list<ConstView> inputs,
          std::initializer_list<View> outputs) {

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Computes a step for all elements of the state, whose shape is that of the last input.
+// Computes a step for all elements of the state. The state has the shape of the last input.
 template <class Step>
 void run(Cuda& on, std::initializer_list<ConstView> inputs, std::initializer_list<View> outputs) {
     const ConstView& state = *(inputs.end() - 1);

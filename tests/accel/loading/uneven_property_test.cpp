@@ -43,8 +43,8 @@ struct Lengths {
     }
 };
 
-// Returns `count` random elements. Each element draws a k from 1 to 6, and then a number of batches
-// for each rank. This number is from 0 to k, or is one of 0, 1, k and k + 1.
+// Returns `count` random elements. Draws a number k from 1 to 6 for each element. The ranks have
+// random numbers of batches from 0 to k, or random choices from 0, 1, k and k + 1.
 std::vector<Lengths> random_lengths(int count) {
     std::mt19937 random(14);
     const auto below = [&](int end) {
