@@ -1,5 +1,5 @@
-"""Weights and data that are hashes of their indices, as in bench/hashed.h, so that programs of several
-engines train the same model with the same data."""
+"""Weights and data that are hashes of their indices, as in bench/hashed.h, so that programs of
+several engines train the same model with the same data."""
 
 import math
 
@@ -28,8 +28,9 @@ def hashed_ids(key, shape, limit, device):
 
 
 def set_hashed_weights(model, layers, device, bound=None):
-    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed. For a model
-    without such blocks (layers = 0), the bound of PyTorch's layers is used unless it is given."""
+    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed. For a
+    model without such blocks (layers = 0), the bound of PyTorch's layers is used unless a bound is
+    given."""
     with torch.no_grad():
         for key, (name, p) in enumerate(model.named_parameters()):
             if p.dim() < 2:

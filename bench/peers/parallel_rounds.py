@@ -14,7 +14,7 @@ from program import run
 from worker import KEEPING
 
 WAYS = ("none", "tensor", "allgather", "alltoall")
-# The largest relative difference between losses of the engines, which have different rounding errors.
+# The largest relative difference between losses of the engines. Their rounding errors differ.
 TOLERANCE = 1e-4
 
 
@@ -59,7 +59,8 @@ def measure(arguments, python):
         if not row["difference_of_losses"] < TOLERANCE:
             sys.exit(f"{way}: the losses differ: {[row[e]['losses'] for e in engines]}")
         rows.append(row)
-        print(f"{way}: " + ", ".join(f"{e} {row[e]['ms_per_step']:.4g} ms" for e in engines), flush=True)
+        print(f"{way}: " + ", ".join(f"{e} {row[e]['ms_per_step']:.4g} ms" for e in engines),
+              flush=True)
     return rows
 
 
@@ -85,6 +86,7 @@ def table(rows, facts):
               "runs, which alternate between the programs, of the median over steps. MB is the largest "
               "resident set size of rank 0. The column torch is parallelize_module over Gloo. "
               "torch.one_process uses all cores; both keep freed memory, as in cpu_train_step.md. "
-              "PyTorch's context_parallel supports no attention of CPUs. The difference is the largest relative difference of the first five losses, from "
-              "the same weights and data."]
+              "PyTorch's context_parallel does not support attention on CPUs. The difference is the "
+              "largest relative difference of the first five losses, from the same weights and "
+              "data."]
     return "\n".join(lines) + "\n"

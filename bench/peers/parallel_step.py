@@ -80,7 +80,8 @@ class Llama(nn.Module):
         self.model.norm = nn.RMSNorm(WIDTH, eps=1e-6)
         self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         angles = torch.outer(torch.arange(TIME), 10000.0 ** (-torch.arange(0, SIZE, 2) / SIZE))
-        self.cos, self.sin = torch.cat((angles, angles), -1).cos(), torch.cat((angles, angles), -1).sin()
+        self.cos = torch.cat((angles, angles), -1).cos()
+        self.sin = torch.cat((angles, angles), -1).sin()
 
     def forward(self, ids, labels):
         x = self.model.embed_tokens(ids)
@@ -92,7 +93,8 @@ class Llama(nn.Module):
 
 def divide(model):
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
+                                                   parallelize_module)
 
     mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     parallelize_module(model, mesh, {

@@ -8,7 +8,7 @@ import sys
 
 
 def run(engine, command, environment):
-    """Returns the JSON of the last line of output, with the name of the engine. Exits on an error."""
+    """Returns the JSON of the last line of output, with the engine's name. Exits on an error."""
     done = subprocess.run(command, capture_output=True, text=True,
                           env={**os.environ, **environment})
     if done.returncode != 0:

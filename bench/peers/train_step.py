@@ -75,7 +75,8 @@ class Gpt(nn.Module):
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)  # the output layer is tied to the embedding
+        # The weight of the output layer is tied to the embedding.
+        logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
@@ -165,7 +166,8 @@ def shard(model, arguments):
 
     kept = dict(reshard_after_forward=arguments.sharding == "full_shard")
     if arguments.dtype == "bf16":
-        kept["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        kept["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                                 reduce_dtype=torch.float32)
     for block in model.blocks:
         fully_shard(block, **kept)
     fully_shard(model, **kept)
@@ -186,7 +188,8 @@ def main():
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
     model, optimizer, data, max_norm, items = TRAININGS[arguments.model]()
-    run, processes, rank = model, int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    run = model
+    processes, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     if processes > 1:
         torch.distributed.init_process_group("gloo")
     if arguments.sharding:
