@@ -1,9 +1,9 @@
 """Compares training steps of a Llama whose tensors or sequences are divided among processes, with
 bench_parallel_step and parallel_step.py (bench/peers/compare --parallel).
 
-PyTorch divides tensors with parallelize_module. Its context_parallel supports no attention of CPUs,
-so divided sequences are compared with one process of PyTorch, which uses as many threads as the
-processes of Axle have together.
+PyTorch divides tensors with parallelize_module. Its context_parallel does not support attention on
+CPUs, so divided sequences are compared with one process of PyTorch, which uses as many threads as
+the processes of Axle have together.
 """
 
 import pathlib

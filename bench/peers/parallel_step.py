@@ -4,7 +4,7 @@
 With --parallel tensor under torchrun, parallelize_module divides the Llama as PyTorch's tutorial on
 tensor parallelism does: projections by columns and rows, the embedding by rows, and the loss from
 divided logits (loss_parallel). With --parallel none, one process trains the whole model. PyTorch's
-context_parallel supports no attention of CPUs, so there is no peer for allgather and alltoall.
+context_parallel does not support attention on CPUs, so there is no peer for allgather and alltoall.
 """
 
 import argparse
