@@ -42,7 +42,7 @@ bool add_node(const char* op, const std::vector<Tensor*>& tensors, Rule rule) {
     if (!grad_enabled() || inputs.empty()) return false;
     std::vector<Tensor*> outputs;
     for (Tensor& view : views) outputs.push_back(&view);
-    autograd::attach(op, outputs, inputs,
+    autograd::attach(op, outputs, std::vector<autograd::Input>(inputs.begin(), inputs.end()),
                      [places, count = tensors.size(), rule](const Grads& dy, Needs) -> Grads {
                          Grads all(count), own;
                          for (std::size_t i = 0; i < places.size(); ++i) all[places[i]] = dy[i];

@@ -4,12 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <regex>
 #include <unordered_set>
 
 #include <yaml-cpp/yaml.h>
 
 #include "core/files/file.h"
+#include "core/text/pattern.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr int kMaxValues = 10000;
-// The maximum length of a number. Longer text is not matched, because std::regex recurses once per
+// The maximum length of a number. Longer text is not matched, because Pattern recurses once per
 // character.
 constexpr std::size_t kMaxNumber = 256;
 
@@ -32,22 +32,22 @@ bool is_one_of(const std::string& text, std::initializer_list<const char*> words
 
 // Returns the YAML type of unquoted text.
 Plain resolve(const std::string& text) {
-    static const std::regex integer(
+    static const Pattern integer(
         "[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|"
         "[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+");
-    static const std::regex real(
+    static const Pattern real(
         "[-+]?[0-9][0-9_]*\\.[0-9_]*([eE][-+][0-9]+)?|\\.[0-9][0-9_]*([eE][-+][0-9]+)?|"
         "[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\\.[0-9_]*|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)");
-    static const std::regex date(
+    static const Pattern date(
         "[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+).*");
     if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return Plain::null;
     if (is_one_of(text, {"yes", "Yes", "YES", "no", "No", "NO", "true", "True", "TRUE", "on", "On",
                          "ON", "false", "False", "FALSE", "off", "Off", "OFF"}))
         return Plain::boolean;
     if (text.size() > kMaxNumber) return Plain::text;
-    if (std::regex_match(text, integer)) return Plain::integer;
-    if (std::regex_match(text, real)) return Plain::real;
-    if (is_one_of(text, {"<<", "="}) || std::regex_match(text, date)) return Plain::special;
+    if (integer.matches(text)) return Plain::integer;
+    if (real.matches(text)) return Plain::real;
+    if (is_one_of(text, {"<<", "="}) || date.matches(text)) return Plain::special;
     return Plain::text;
 }
 

@@ -177,22 +177,23 @@ bool has_nan(const Tensor& x) {
     return sum(ne(values, values)).item() > 0;
 }
 
-bool any_requires_grad(std::span<const Tensor> inputs) {
-    for (const Tensor& t : inputs)
-        if (t.defined() && t.requires_grad()) return true;
+bool is_recorded(std::span<const Input> inputs) {
+    if (!grad_enabled()) return false;
+    for (const Input& t : inputs)
+        if (t->defined() && t->requires_grad()) return true;
     return false;
 }
 
-void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
+void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Input> inputs,
             Rule rule) {
     const auto node = std::make_shared<Node>(op, std::move(rule));
     node->inputs.reserve(inputs.size());
-    for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
+    for (const Input& input : inputs) node->inputs.push_back(edge_to(*input));
     if (is_anomaly_detection_enabled())
         node->made_nan =
             std::any_of(outputs.begin(), outputs.end(),
                         [](const Tensor* y) { return has_nan(*y); }) &&
-            std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return has_nan(x); });
+            std::none_of(inputs.begin(), inputs.end(), [](const Input& x) { return has_nan(*x); });
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
         // If an op returns one of its inputs, the output must be a new tensor, because its history

@@ -15,19 +15,10 @@
 #include <vector>
 
 #include "core/autograd/hook_handle.h"
+#include "core/autograd/rule.h"
 #include "core/tensor.h"
 
 namespace axle {
-
-// The gradients of a node's outputs or inputs. An undefined Tensor means zero.
-using Grads = std::vector<Tensor>;
-
-// The set of inputs that need a gradient, for the first 64 inputs. A rule may leave the gradients
-// of inputs that are not in the set undefined.
-struct Needs {
-    std::uint64_t bits = 0;
-    bool operator[](int input) const { return (bits >> input) & 1; }
-};
 
 // Returns whether ops on this thread are recorded.
 bool grad_enabled();
@@ -86,18 +77,12 @@ class SavedTensorHooksGuard {
 
 namespace autograd {
 
-// rule(dy, needs) returns the gradients of the inputs, given the gradients of the outputs. Rules
-// run with autocast off and are recorded only with create_graph. The shape of a gradient can be the
-// broadcast shape, and its floating dtype can differ from the dtype of the input; the engine
-// reduces and casts it.
-using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
-
-// Returns whether one of the inputs is defined and requires a gradient.
-bool any_requires_grad(std::span<const Tensor> inputs);
+// Returns whether ops are recorded and one of the inputs is defined and requires a gradient.
+bool is_recorded(std::span<const Input> inputs);
 
 // Adds a node with the given rule to the graph, as the history of the outputs. Called by record()
 // and record_outputs().
-void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Tensor> inputs,
+void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Input> inputs,
             Rule rule);
 
 struct BackwardOptions {
@@ -174,31 +159,34 @@ std::int64_t live_nodes();
 //         return {mul(dy[0], y)};
 //     });
 template <class RuleFunction>
-Tensor record(const char* op, Tensor y, std::span<const Tensor> inputs, RuleFunction&& rule) {
+Tensor record(const char* op, Tensor y, std::initializer_list<autograd::Input> inputs,
+              RuleFunction&& rule) {
     Tensor* const outputs[] = {&y};
-    if (grad_enabled() && autograd::any_requires_grad(inputs))
+    if (autograd::is_recorded(inputs))
         autograd::attach(op, outputs, inputs, std::forward<RuleFunction>(rule));
     return y;
 }
 template <class RuleFunction>
-Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
-    return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
-                  std::forward<RuleFunction>(rule));
+Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, RuleFunction&& rule) {
+    Tensor* const outputs[] = {&y};
+    const std::vector<autograd::Input> all(inputs.begin(), inputs.end());
+    if (autograd::is_recorded(all))
+        autograd::attach(op, outputs, all, std::forward<RuleFunction>(rule));
+    return y;
 }
 // Like record(), but for any number of outputs, to which the history is added in place. If an
 // output gets no gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
-                    std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
-    const std::span<const Tensor> from(inputs.begin(), inputs.size());
-    if (grad_enabled() && autograd::any_requires_grad(from))
-        autograd::attach(op, outputs, from, std::forward<RuleFunction>(rule));
+                    std::initializer_list<autograd::Input> inputs, RuleFunction&& rule) {
+    if (autograd::is_recorded(inputs))
+        autograd::attach(op, outputs, inputs, std::forward<RuleFunction>(rule));
 }
 template <class RuleFunction>
 void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
-                    std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
-    record_outputs(op, std::span<Tensor* const>(outputs.begin(), outputs.size()), inputs,
-                   std::forward<RuleFunction>(rule));
+                    std::initializer_list<autograd::Input> inputs, RuleFunction&& rule) {
+    if (autograd::is_recorded(inputs))
+        autograd::attach(op, outputs, inputs, std::forward<RuleFunction>(rule));
 }
 
 // Throws UsageError with the message "op: can't be differentiated twice: ...". Called by rules

@@ -206,7 +206,6 @@ class Pass {
             // The node's rule is moved to a local variable and freed at the end of this scope,
             // because freeing saved tensors can free adjacent nodes.
             const Rule freed = std::move(node->rule);
-            node->rule = nullptr;
         }
         dy.clear();
         for (std::size_t i = 0; i < node->inputs.size(); ++i) {

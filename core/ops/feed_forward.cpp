@@ -54,8 +54,8 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
     check_linear(kFeedForward, hidden, weight2, bias2);
     shape[shape.size() - 1] = weight2.size(0);
     const Tensor y = empty(shape, options);
-    const Tensor first_layer[] = {x, weight1, bias1};
-    const bool needs_input_grads = grad_enabled() && autograd::any_requires_grad(first_layer);
+    const autograd::Input first_layer[] = {x, weight1, bias1};
+    const bool needs_input_grads = autograd::is_recorded(first_layer);
     if (needs_input_grads && saves_input(activation)) pre = empty_like(hidden);
     write_linear(x, weight1, bias1, activation, pre, hidden);
     write_linear(hidden, weight2, bias2, Activation::none, {}, y);

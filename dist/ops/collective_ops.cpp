@@ -107,7 +107,8 @@ std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors, const Grou
     const profiler::OpScope scope("copy_to_group");
     for (Tensor* const y : outputs) *y = y->detach();
     if (!grad_enabled()) return result;
-    autograd::attach("copy_to_group", outputs, inputs, [group](const Grads& dy, Needs) -> Grads {
+    const std::vector<autograd::Input> from(inputs.begin(), inputs.end());
+    autograd::attach("copy_to_group", outputs, from, [group](const Grads& dy, Needs) -> Grads {
         Grads present;
         for (const Tensor& g : dy)
             if (g.defined()) present.push_back(g);

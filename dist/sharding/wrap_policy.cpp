@@ -1,13 +1,13 @@
 #include "dist/sharding/wrap_policy.h"
 
 #include <algorithm>
-#include <regex>
 #include <string_view>
 #include <typeinfo>
 #include <unordered_set>
 #include <utility>
 
 #include "core/files/file.h"
+#include "core/text/pattern.h"
 #include "core/text/text.h"
 #include "core/text/type_name.h"
 
@@ -112,10 +112,10 @@ std::vector<ShardUnit> units_where(nn::Module& model,
 std::vector<std::string> modules_matching(nn::Module& model, const std::string& pattern) {
     std::vector<std::string> names;
     try {
-        const std::regex expression(pattern);
+        const Pattern expression(pattern);
         for (const auto& [name, module] : model.named_modules())
-            if (!name.empty() && std::regex_match(name, expression)) names.push_back(name);
-    } catch (const std::regex_error& error) {
+            if (!name.empty() && expression.matches(name)) names.push_back(name);
+    } catch (const ValueError& error) {
         throw ValueError(str("ignored_modules: the regular expression ", in_quotes(pattern),
                              " is invalid: ", error.what()));
     }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <regex>
 #include <set>
 #include <utility>
 
 #include "core/autograd/local_part.h"
 #include "core/files/file.h"
+#include "core/text/pattern.h"
 #include "core/text/text.h"
 #include "dist/tensor_parallel/slices.h"
 #include "nn/models/bert.h"
@@ -50,10 +50,10 @@ std::function<bool(const std::string&)> matcher(const std::string& pattern) {
         }
     }
     try {
-        return [expression = std::regex(text)](const std::string& name) {
-            return std::regex_match(name, expression);
+        return [expression = Pattern(text)](const std::string& name) {
+            return expression.matches(name);
         };
-    } catch (const std::regex_error& error) {
+    } catch (const ValueError& error) {
         fail(str("the plan has an invalid regular expression ", in_quotes(printable(pattern)), ": ",
                  error.what()));
     }

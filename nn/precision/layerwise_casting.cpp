@@ -1,7 +1,7 @@
 #include "nn/precision/layerwise_casting.h"
 
-#include <regex>
 
+#include "core/text/pattern.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
@@ -16,12 +16,12 @@ bool is_cast(const Module& module) {
            dynamic_cast<const ConvTranspose2d*>(&module) != nullptr;
 }
 
-std::vector<std::regex> compiled(const std::vector<std::string>& patterns) {
-    std::vector<std::regex> result;
+std::vector<Pattern> compiled(const std::vector<std::string>& patterns) {
+    std::vector<Pattern> result;
     for (const std::string& pattern : patterns) {
         try {
             result.emplace_back(pattern);
-        } catch (const std::regex_error& error) {
+        } catch (const ValueError& error) {
             throw ValueError(
                 str("attach_layerwise_casting_hooks: a pattern must be a regular "
                     "expression: '",
@@ -44,11 +44,11 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
             throw DTypeError(
                 str("attach_layerwise_casting_hooks: storage and compute must be floating dtypes: ",
                     storage, " and ", compute));
-    const std::vector<std::regex> patterns = compiled(options.skip_modules_pattern);
+    const std::vector<Pattern> patterns = compiled(options.skip_modules_pattern);
     const auto is_skipped = [&](const std::string& name, const Module& one) {
         if (options.skip_modules && options.skip_modules(one)) return true;
-        return std::any_of(patterns.begin(), patterns.end(), [&](const std::regex& pattern) {
-            return std::regex_search(name, pattern);
+        return std::any_of(patterns.begin(), patterns.end(), [&](const Pattern& pattern) {
+            return pattern.is_found_in(name);
         });
     };
     std::vector<std::string> skipped;  // names of the skipped modules, without modules below them
