@@ -24,7 +24,11 @@ struct Frame {
     std::vector<Tensor> kept;
 
     void recompute() {
-        const GeneratorState now = generator_state();
+        // Restores the generator also if the function throws.
+        struct Restored {
+            GeneratorState now = generator_state();
+            ~Restored() { set_generator_state(now); }
+        } const restored;
         set_generator_state(random);
         kept.clear();
         {
@@ -45,7 +49,6 @@ struct Frame {
             }
             f(again);
         }
-        set_generator_state(now);
         if (kept.size() != count)
             throw UsageError(str("checkpoint: the function saved ", count,
                                  " tensors in the first run and ", kept.size(),

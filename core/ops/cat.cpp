@@ -72,10 +72,10 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
     const profiler::OpScope scope("chunk");
     check_device("chunk", {&x});
     if (chunks < 1) throw ValueError(str("chunk: the number of chunks must be positive: ", chunks));
-    const std::int64_t n = x.size(dim);
-    if (n == 0)
-        return split_views(x, wrap_dim("chunk", dim, x.dim()),
-                           std::vector<std::int64_t>(chunks, 0));
+    const int d = wrap_dim("chunk", dim, x.dim());
+    if (x.dim() == 0) throw ShapeError("chunk: a 0-d tensor cannot be split");
+    const std::int64_t n = x.size(d);
+    if (n == 0) return split_views(x, d, std::vector<std::int64_t>(chunks, 0));
     return split(x, std::max<std::int64_t>(1, (n + chunks - 1) / chunks), dim);
 }
 

@@ -27,7 +27,9 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
                                  ": at most one size can be -1, and no other size can be negative: "
                                  "tensor ",
                                  x.shape(), ", new shape ", shape));
-        known *= shape[d];
+        if (__builtin_mul_overflow(known, shape[d], &known))
+            throw ShapeError(str(op, ": the number of elements overflows int64: tensor ", x.shape(),
+                                 ", new shape ", shape));
     }
     if (unknown >= 0 && known != 0 && x.numel() % known == 0) shape[unknown] = x.numel() / known;
     if (unknown >= 0 && shape[unknown] < 0)

@@ -46,7 +46,8 @@ void Linear::visit(Visitor& v) {
 
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
     const auto is_extended = [](const Linear& layer) {
-        return layer.policy || layer.hooks() || layer.layer_cast() || layer.has_registered_hooks();
+        return layer.policy || layer.hooks() || layer.call_hooks() || layer.layer_cast() ||
+               layer.has_registered_hooks();
     };
     if (is_extended(first) || is_extended(second)) return second(first(x, activation));
     return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,

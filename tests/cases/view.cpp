@@ -177,6 +177,9 @@ void add_bad_view_calls(Cases& cases) {
     });
     refuses<ShapeError>(cases, "reshape", {"[0, 2]"}, [] { reshape(floats_of({0, 2}), {-1, 0}); });
     refuses<UsageError>(cases, "reshape", {}, [] { reshape(Tensor(), {2}); });
+    refuses<ShapeError>(cases, "reshape", {"overflows", "[4]"}, [] {
+        reshape(floats_of({4}), {std::int64_t{1} << 40, std::int64_t{1} << 40, -1});
+    });
     refuses<ShapeError>(cases, "expand", {"[2, 3]", "[2, 4]"}, [] {
         expand(floats_of({2, 3}), {2, 4});
     });
@@ -200,6 +203,8 @@ void add_bad_view_calls(Cases& cases) {
     refuses<ValueError>(cases, "split", {"0"}, [] { split(floats_of({4}), 0); });
     refuses<ShapeError>(cases, "split", {"[1, 2]", "4"}, [] { split(floats_of({4}), Dims{1, 2}); });
     refuses<ValueError>(cases, "chunk", {"0"}, [] { chunk(floats_of({4}), 0); });
+    refuses<IndexError>(cases, "chunk", {"1"}, [] { chunk(floats_of({4}), 2, 1); });
+    refuses<ShapeError>(cases, "chunk", {"0-d"}, [] { chunk(floats_of({}), 2); });
     refuses<ShapeError>(cases, "cat", {"[2, 3]", "[3, 4]"}, [] {
         cat({floats_of({2, 3}), floats_of({3, 4})}, 0);
     });

@@ -54,6 +54,7 @@ TEST(Tensor, ThrowsFromFunctionsOfAnUndefinedTensor) {
     expect_named("is_leaf", [&] { Tensor().requires_grad_(); });
     expect_named("grad", [&] { static_cast<void>(x.grad()); });
     expect_named("zero_grad", [&] { x.zero_grad(); });
+    expect_named("set_grad", [&] { x.set_grad(zeros({1})); });
     expect_named("detach", [&] { static_cast<void>(x.detach()); });
     expect_named("dtype", [&] { static_cast<void>(x.data<float>()); });
     expect_named("raw_data", [&] { static_cast<void>(x.raw_data()); });

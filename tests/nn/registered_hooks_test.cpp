@@ -101,6 +101,23 @@ TEST(RegisteredHooks, RunInChildModulesAndFusedLayers) {
     EXPECT_THAT(seen, ElementsAre("0", "2", "0", "2"));
 }
 
+TEST(CallHooks, RunInFusedLayers) {
+    nn::Linear first(3, 4), second(4, 2);
+    std::vector<std::string> seen;
+    const auto add_hooks = [&seen](nn::Linear& layer, const std::string& name) {
+        layer.set_call_hooks(std::make_shared<const nn::CallHooks>(nn::CallHooks{
+            .before = [&seen, name](nn::Module&) { seen.push_back("before " + name); },
+            .after = [&seen, name](nn::Module&) { seen.push_back("after " + name); }}));
+    };
+    add_hooks(second, "second");
+    nn::feed_forward(first, second, randn({5, 3}), Activation::relu);
+    EXPECT_THAT(seen, ElementsAre("before second", "after second"));
+    add_hooks(first, "first");
+    nn::feed_forward(first, second, randn({5, 3}), Activation::relu);
+    EXPECT_THAT(seen, ElementsAre("before second", "after second", "before first", "after first",
+                                  "before second", "after second"));
+}
+
 TEST(RegisteredHooks, ReceiveAllTensorsOfStructuredResults) {
     nn::LSTM layer(3, 4);
     std::vector<Shape> shapes;

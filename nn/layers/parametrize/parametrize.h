@@ -113,7 +113,8 @@ class WeightNorm : public Model<WeightNorm<Layer>> {
 struct SpectralNormOptions {
     std::int64_t n_power_iterations = 1;  // in each call in training mode
     double eps = 1e-12;
-    std::int64_t dim = 0;  // the dimension of the outputs: 1 for transposed convolutions
+    // The dimension of the outputs: 0, or 1 for transposed convolutions. Must not be negative.
+    std::int64_t dim = 0;
 };
 
 // A layer whose weight is divided by its largest singular value, which power iterations estimate
@@ -125,6 +126,8 @@ class SpectralNorm : public Model<SpectralNorm<Layer>> {
     // n_power_iterations is positive.
     explicit SpectralNorm(Layer layer_, SpectralNormOptions options = {})
         : layer(std::move(layer_)), iterations_(options.n_power_iterations) {
+        if (options.dim < 0)
+            throw IndexError(str("SpectralNorm: dim must not be negative: ", options.dim));
         parametrize::check_dim("SpectralNorm", options.dim, layer.weight);
         if (iterations_ < 1)
             throw ValueError(

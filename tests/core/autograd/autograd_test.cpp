@@ -1,5 +1,7 @@
 #include "core/autograd/autograd.h"
 
+#include <stdexcept>
+
 #include <gtest/gtest.h>
 
 #include "core/memory/memory.h"
@@ -209,6 +211,22 @@ TEST(ActivationCheckpointing, GivesTheGradientsOfAnOrdinaryForward) {
     const GeneratorState after_forward = generator_state();
     y.backward();
     EXPECT_EQ(x.grad().to_vector(), expected);
+    EXPECT_EQ(generator_state(), after_forward);
+}
+
+TEST(ActivationCheckpointing, RestoresTheGeneratorIfTheSecondRunThrows) {
+    const Tensor x = leaf({0.1, 0.2}, {2});
+    int runs = 0;
+    const Tensor y = checkpoint(
+        [&](const std::vector<Tensor>& in) {
+            const Tensor dropped = dropout(tanh(in[0]), 0.5);
+            if (++runs == 2) throw std::runtime_error("second run");
+            return dropped;
+        },
+        {x});
+    const GeneratorState after_forward = generator_state();
+    EXPECT_THROW(sum(y).backward(), std::runtime_error);
+    EXPECT_EQ(runs, 2);
     EXPECT_EQ(generator_state(), after_forward);
 }
 

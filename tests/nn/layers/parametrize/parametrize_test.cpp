@@ -144,6 +144,8 @@ TEST(Orthogonal, StaysOrthogonalInTrainingAndIsCloned) {
 TEST(Parametrizations, RejectInvalidDimensionsAndNumbersOfIterations) {
     expect_error<IndexError>({"WeightNorm: the weight [2, 3] has no dimension 2"},
                              [] { nn::WeightNorm<nn::Linear>(nn::Linear(3, 2), 2); });
+    expect_error<IndexError>({"SpectralNorm: dim must not be negative: -1"},
+                             [] { nn::SpectralNorm<nn::Linear>(nn::Linear(3, 2), {.dim = -1}); });
     expect_error<ValueError>({"SpectralNorm: n_power_iterations"}, [] {
         nn::SpectralNorm<nn::Linear>(nn::Linear(3, 2), {.n_power_iterations = 0});
     });
