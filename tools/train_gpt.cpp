@@ -304,8 +304,9 @@ int run(Settings s) {
                   << trainer::write_report(s, outcome, {.title = "train_gpt", .text = text})
                   << '\n';
     if (s.sample > 0) std::cout << text << '\n';
-    std::cout << "validation loss " << val_loss << " nats a token, "
-              << corpus.unigram_entropy - val_loss << " below the unigram entropy, perplexity "
+    const double gain = corpus.unigram_entropy - val_loss;
+    std::cout << "validation loss " << val_loss << " nats a token, " << std::abs(gain)
+              << (gain < 0 ? " above" : " below") << " the unigram entropy, perplexity "
               << outcome.summary["perplexity"].number() << '\n';
     Tree summary{{"unigram_entropy", corpus.unigram_entropy}};
     for (const auto& [key, value] : outcome.summary.entries()) summary.set(key, value);
