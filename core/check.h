@@ -1,5 +1,5 @@
-// Argument checks shared by the ops. The comment of each check names the error that it throws;
-// messages start with the op's name.
+// Argument checks and dtype promotion of the ops. The comment of each check names the error that it
+// throws; messages start with the op's name.
 #pragma once
 
 #include <initializer_list>

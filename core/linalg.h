@@ -103,7 +103,9 @@ Tensor matrix_exp(const Tensor& x);
 // rows of a square matrix (ShapeError), and the other dimensions are its columns; the result has
 // the columns first. Throws ValueError unless ind is positive.
 Tensor tensorinv(const Tensor& x, std::int64_t ind = 2);
-// Returns the X for which tensordot(A, X, X.dim()) = B, after moving dims of A to its end.
+// Returns the X [n...] for which tensordot(A, X, X.dim()) = B. A is [b..., n...], where [b...] is
+// the shape of B, after `dims` of A have been moved to its end. Throws ShapeError unless the sizes
+// n... have the product B.numel(), and LinAlgError if A is singular.
 Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});
 // Returns the sums of products along dim, after broadcasting.
 Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t dim = -1);

@@ -44,8 +44,10 @@ struct UnfoldOptions {
 // windows] (F.unfold in PyTorch, im2col). Throws ValueError unless the kernel, dilation and stride
 // are positive and the padding is not negative (all below 2^31), and ShapeError if no window fits.
 Tensor unfold(const Tensor& x, Size2 kernel, const UnfoldOptions& options = {});
-// Adds columns [N, C * kernel.h * kernel.w, windows] up to images [N, C, size.h, size.w] (col2im).
-// N can be missing. This is the gradient of unfold(); it throws the same errors.
+// Returns images [N, C, size.h, size.w] whose pixels are the sums of their values in the columns x
+// [N, C * kernel.h * kernel.w, windows] (F.fold in PyTorch, col2im). N can be missing. This is the
+// gradient of unfold(). Throws the errors of unfold(), and ShapeError if unfold() would not return
+// the shape of x for these images.
 Tensor fold(const Tensor& x, Size2 size, Size2 kernel, const UnfoldOptions& options = {});
 
 // --- order of dimensions and elements (shaping/order.cpp)

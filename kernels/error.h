@@ -15,7 +15,8 @@
 
 namespace axle {
 
-// The base class of all exceptions that Axle throws deliberately.
+// The base class of the exceptions that Axle throws deliberately, except std::bad_alloc, which is
+// thrown if memory that is not for tensors cannot be allocated.
 struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -1,6 +1,6 @@
 // The program axle: launches training on one or several processes, writes and converts its
-// configuration, runs a self-test, estimates memory, plans meshes, measures kernels, and merges
-// weights.
+// configuration, describes the machine, runs a self-test, estimates memory, plans meshes, measures
+// kernels, and merges weights.
 #include <algorithm>
 #include <exception>
 #include <iostream>

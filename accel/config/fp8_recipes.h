@@ -33,7 +33,7 @@ enum class Fp8Backend : std::uint8_t {
 };
 
 // The recipe for current scaling: each operand of a product is scaled by its own largest absolute
-// value. Values are f8 e4m3 in forward and e5m2 in backward. Evaluation uses fp8 too.
+// value. Inputs and weights are f8 e4m3, and gradients are f8 e5m2. Evaluation uses fp8 too.
 struct AORecipeKwargs {
     // Returns whether the recipe selects a layer. By default, it selects all Linear layers except
     // the first and the last one.

@@ -147,9 +147,10 @@ struct MegatronLMPlugin {
 
     // --- logging and evaluation of MegatronEngine
 
-    // The folder of an event file with the loss and the learning rate of each step. With
-    // set_all_logging_options, the file also has the batch size, the weight decay, the gradient
-    // norm, the number of processes, and the perplexity of evaluations.
+    // The folder of an event file with the loss and the learning rate of each step and the loss of
+    // evaluations. No file is written if it is empty. With set_all_logging_options, the file also
+    // has the batch size, the weight decay, the gradient norm, the number of processes, and the
+    // perplexity of evaluations.
     std::string tensorboard_dir = {};
     bool set_all_logging_options = false;
     // The number of batches of an evaluation, and the number of steps between evaluations.

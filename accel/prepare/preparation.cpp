@@ -252,8 +252,8 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
             trained.push_back(dynamic_cast<dist::DataParallel*>(distributed));
             if (trained.back() == nullptr)
                 throw UsageError(
-                    "join_uneven_inputs: needs data parallel training; the processes of a model "
-                    "that is sharded or has a pipeline need the same number of batches");
+                    "join_uneven_inputs: a model is sharded or has a pipeline; leave it out, and "
+                    "give its processes the same number of batches");
         }
     OwningPtr<dist::Join> join;
     if (!trained.empty()) join = make_owning<dist::Join>(trained, dist::Join::Options());

@@ -58,7 +58,8 @@ void check_options(const LoadCheckpointOptions& options) {
     check_unused("broadcast_from_rank0", options.broadcast_from_rank0);
 }
 
-// Returns the device of the whole model in device_map, or nullopt if device_map is empty.
+// Returns the device that device_map gives for the whole model, or nullopt if device_map is empty.
+// Throws UsageError if device_map names modules or offloads weights.
 std::optional<Device> device_of(const LoadCheckpointOptions& options) {
     if (options.device_map.empty()) return std::nullopt;
     const auto& [module, device] = *options.device_map.begin();

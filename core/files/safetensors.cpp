@@ -55,9 +55,11 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
 void check_booleans(const std::string& path, const Entry& entry, const void* data) {
     if (entry.dtype != DType::boolean) return;
     const auto* bytes = static_cast<const unsigned char*>(data);
-    if (std::any_of(bytes, bytes + (entry.end - entry.begin), [](unsigned b) { return b > 1; }))
-        throw FileError(
-            str(path, ": tensor ", in_quotes(entry.name), ": a BOOL byte is neither 0 nor 1"));
+    const auto* const end = bytes + (entry.end - entry.begin);
+    const auto* const bad = std::find_if(bytes, end, [](unsigned b) { return b > 1; });
+    if (bad != end)
+        throw FileError(str(path, ": tensor ", in_quotes(entry.name), ": byte ", bad - bytes,
+                            " of a BOOL tensor must be 0 or 1: ", static_cast<int>(*bad)));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Logging: warnings, and errors that must not stop the program.
+// Log messages, the function that receives them, and policies for errors that need not stop the
+// program.
 #pragma once
 
 #include <cstdint>

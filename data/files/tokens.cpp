@@ -166,6 +166,9 @@ void Tokens::save(const std::string& path, int bytes) const {
         throw ValueError(str("Tokens: save: token ", largest,
                              " does not fit in 2 bytes: ", printable(path),
                              "; save 4 bytes per token, as for a name that ends in .u32.bin"));
+    if (largest > std::numeric_limits<std::uint32_t>::max())
+        throw ValueError(
+            str("Tokens: save: token ", largest, " does not fit in 4 bytes: ", printable(path)));
     write_file_atomically(path, [&](AtomicFile& file) {
         std::vector<std::byte> buffer(static_cast<std::size_t>(kPart * width));
         for_each_part([&](std::span<const std::int64_t> ids) {

@@ -46,9 +46,9 @@ class Tokens {
     // multiple of the token size, or an id is >= vocab_size, and ValueError if `bytes` is not 0, 2
     // or 4. The file must not be truncated while it is mapped (MappedFile in core/files/file.h).
     static Tokens open(const std::string& path, TokenFileOptions options = {});
-    // Writes a file that open() can read, atomically. `bytes` is as in TokenFileOptions. Throws
-    // ValueError if `bytes` is invalid or an id does not fit into this number of bytes, and
-    // FileError if the file cannot be written.
+    // Writes the tokens to a file, atomically. open() can read it unless there are no tokens.
+    // `bytes` is as in TokenFileOptions. Throws ValueError if `bytes` is invalid or an id does not
+    // fit into this number of bytes, and FileError if the file cannot be written.
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }

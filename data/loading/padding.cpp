@@ -129,10 +129,9 @@ Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadSequenceOptio
                                  ", sequence ", i, " is ", t.dtype()));
     }
     if (first.dim() == kMaxDims)
-        throw ShapeError(
-            str("pad_sequence: cannot stack sequences with the maximum number of "
-                "dimensions: ",
-                first.shape()));
+        throw ShapeError(str("pad_sequence: sequences can have at most ", kMaxDims - 1,
+                             " dimensions, because stacking adds one: sequence 0 is ",
+                             first.shape()));
     const Tensor batch =
         padded(sequences, {longest(sequences), options.padding_value, options.padding_side});
     return options.batch_first ? batch : batch.transpose(0, 1).contiguous();

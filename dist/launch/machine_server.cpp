@@ -194,7 +194,8 @@ void MachineServer::remove_lost() {
 void MachineServer::on_lost(const Member& member) {
     if (!member.has_joined || is_over_) return;
     const std::string text = str(member.text(), " is lost: ", member.link.reason());
-    // While processes of the launch still run, its failure is reported after they have ended.
+    // If this loss becomes the failure of the launch, it is reported after all processes have
+    // ended.
     if (!member.is_running || failure_) tell(text);
     if (!member.is_running) return;
     fail_launch({.restart = restart_, .failure = {.host = member.host, .op = {}, .text = text}},

@@ -81,7 +81,8 @@ Tensor RowPolicy::multiply(nn::Linear& layer, const Tensor& x, Activation activa
     y = division_.by_sequence ? reduce_scatter_along(y, -2, division_.group)
                               : reduce_from_group(y, division_.group);
     if (layer.bias.defined()) {
-        // Each rank adds the bias to its part of the sequence.
+        // If the sequence is divided, each rank adds the bias only to its part, so copy_to_group()
+        // sums the gradients of the bias over the ranks.
         const Tensor bias =
             division_.by_sequence ? copy_to_group(layer.bias, division_.group) : layer.bias;
         y = y + autocast(bias);

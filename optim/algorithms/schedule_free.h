@@ -20,7 +20,7 @@ struct AdamWScheduleFreeOptions {
     double r = 0;                   // step k has the weight k^r in the average
     double weight_lr_power = 2;     // power of the largest rate so far in the weight of a step
 
-    // Values that steps change and state dicts contain.
+    // Values that step(), train() and eval() change and that state dicts contain.
     std::int64_t k = 0;  // number of steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;
@@ -43,7 +43,7 @@ struct SGDScheduleFreeOptions {
     double r = 0;                   // step k has the weight k^r in the average
     double weight_lr_power = 2;     // power of the largest rate so far in the weight of a step
 
-    // Values that steps change and state dicts contain.
+    // Values that step(), train() and eval() change and that state dicts contain.
     std::int64_t k = 0;  // number of steps so far
     double weight_sum = 0, lr_max = -1, scheduled_lr = 0;
     bool train_mode = true;

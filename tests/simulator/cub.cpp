@@ -1,7 +1,7 @@
 // A replacement for CUB's sorts on the simulated GPU. Like CUB, it runs on the stream, needs a
 // second buffer, and leaves undefined values in the first buffer.
 #include "tests/simulator/device.h"
-//
+// The header above must be first, because it redefines the keywords of CUDA.
 #include <algorithm>
 #include <cstring>
 #include <utility>

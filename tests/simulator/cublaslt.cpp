@@ -7,7 +7,7 @@
 // describe them are valid for one version of the library only. AXLE_CUBLASLT_REFUSE is a mask of
 // epilogues for which no algorithm is returned, to test how a program handles this case.
 #include "tests/simulator/device.h"
-//
+// The header above must be first, because it redefines the keywords of CUDA.
 #include <cstdint>
 #include <cstring>
 

@@ -106,11 +106,13 @@ bool is_vector(const Tensor& a, const Tensor& b) {
                                                       a.shape().begin(), a.shape().end() - 1));
 }
 
-// Throws ShapeError unless the sizes of A and B match.
-void check_equation(const char* op, const Tensor& a, const Tensor& b, bool left) {
-    if (b.size(left ? -2 : -1) != a.size(-1))
-        throw ShapeError(str(op, ": b must have ", a.size(-1), left ? " rows" : " columns",
-                             ": a is ", a.shape(), ", b is ", b.shape()));
+// Throws ShapeError unless B has as many rows (or columns, if left is false) as the square matrix
+// A. `right` is B as matrices; the message calls A `name`.
+void check_equation(const char* op, const Tensor& a, const Tensor& b, const Tensor& right,
+                    bool left, const char* name = "a") {
+    if (right.size(left ? -2 : -1) != a.size(-1))
+        throw ShapeError(str(op, ": b must have ", a.size(-1), left ? " rows: " : " columns: ",
+                             name, " is ", a.shape(), ", b is ", b.shape()));
 }
 
 // Returns ln |determinant|, and sets the sign of the determinant.
@@ -199,7 +201,7 @@ Tensor solve(const Tensor& a, const Tensor& b, bool left) {
     Tensor right = vector ? unsqueeze(to(b, f64), -1) : matrices("solve", b, "b");
     if (vector && !left)
         throw ShapeError(str("solve: b must be matrices if left is false: b is ", b.shape()));
-    check_equation("solve", matrix, right, left);
+    check_equation("solve", a, b, right, left);
     if (!left) matrix = transposed(matrix), right = transposed(right);
     const auto [coefficients, results] = broadcast_batches("solve", matrix, right);
     Tensor x = solution_of("solve", coefficients, results);
@@ -214,7 +216,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left,
     Tensor matrix = square_matrices("solve_triangular", a, "a");
     check_same_dtype("solve_triangular", a, b);
     Tensor right = matrices("solve_triangular", b, "b");
-    check_equation("solve_triangular", matrix, right, left);
+    check_equation("solve_triangular", a, b, right, left);
     if (!left) matrix = transposed(matrix), right = transposed(right), upper = !upper;
     const auto [coefficients, results] = broadcast_batches("solve_triangular", matrix, right);
     const Tensor x =
@@ -258,7 +260,7 @@ Tensor cholesky_solve(const Tensor& b, const Tensor& factor, bool upper) {
     const Tensor f = linalg::square_matrices("cholesky_solve", factor, "factor");
     check_same_dtype("cholesky_solve", b, factor, "b", "factor");
     const Tensor right = linalg::matrices("cholesky_solve", b, "b");
-    linalg::check_equation("cholesky_solve", f, right, true);
+    linalg::check_equation("cholesky_solve", factor, b, right, true, "factor");
     const auto [matrix, results] = linalg::broadcast_batches("cholesky_solve", f, right);
     const Tensor lower = upper ? linalg::transposed(matrix) : matrix;
     const Tensor y = linalg::triangular_solution_of("cholesky_solve", lower, results, false, false);
@@ -284,7 +286,7 @@ std::pair<Tensor, Tensor> triangular_solve(const Tensor& b, const Tensor& a, boo
     const Tensor matrix = linalg::square_matrices("triangular_solve", a, "a");
     check_same_dtype("triangular_solve", b, a, "b", "a");
     const Tensor right = linalg::matrices("triangular_solve", b, "b");
-    linalg::check_equation("triangular_solve", matrix, right, true);
+    linalg::check_equation("triangular_solve", a, b, right, true);
     const auto [coefficients, results] =
         linalg::broadcast_batches("triangular_solve", matrix, right);
     const Tensor x = linalg::triangular_solution_of(

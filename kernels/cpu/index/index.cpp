@@ -152,8 +152,8 @@ void scatter_lines(Op op, const Walk<3>& walk, const Line& line, std::int64_t ro
         for (std::int64_t i = begin; i < end; ++i) update(i, j);
 }
 
-// Applies op to each element of src and its target in y, line by line. T is the type of the
-// elements.
+// Replaces the target in y of each element of src by op(target, element). The elements of one line
+// are processed in order, by one thread. T is the type of the elements of y and src.
 template <class T, class Op>
 void scatter_with(Op op, int dim, ConstView index, ConstView src, View y) {
     const Line line{index.shape[dim], y.stride[dim], index.stride[dim], src.stride[dim]};

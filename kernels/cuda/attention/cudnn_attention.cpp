@@ -122,8 +122,8 @@ bool can_run_backward(Cuda& on, const AttentionTensors& at) {
                           on.deterministic}) != nullptr;
 }
 
-// The bindings that the forward and the backward graph share: scale, score of hidden keys, bias,
-// and the factors and random state of dropout.
+// The values that graphs bind. The forward and the backward graph share scale, score of hidden
+// keys, bias, and the factor 1 / (1 - p) and random state of dropout. Only backward binds `unit`.
 struct Extras {
     const ConstView& mask;
     const AttentionParams& params;

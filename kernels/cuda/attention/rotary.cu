@@ -29,7 +29,7 @@ struct Halves {
     std::int64_t y, x;
 };
 
-// Rotates kN elements per step. `walk` is over the lower halves of y and of x, and over the table.
+// Rotates kN pairs per step. `walk` is over the lower halves of y and of x, and over the table.
 template <class T, int kN>
 __global__ void __launch_bounds__(kThreads)
     rotate(DeviceWalk<3> walk, Halves to_upper, const T* x, const Compute<T>* cosine,

@@ -147,7 +147,7 @@ TEST(SetSyncGradients, ControlsWhetherOptimizersStep) {
 }
 
 // Covers 3.prepare_model, 3.prepare_optimizer, 3.prepare_scheduler, 3.prepare_data_loader.
-TEST(Prepare, AcceptsObjectsTogetherOrOneByOne) {
+TEST(Prepare, PreparesObjectsOneByOneAndIgnoresPreparedObjects) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     optim::StepLR schedule(sgd, 1, 0.5);

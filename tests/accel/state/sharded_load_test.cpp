@@ -1,4 +1,5 @@
-// Tests which bytes each process reads when it loads a state that processes have saved in parts.
+// Tests loading of a state that processes have saved in parts: the bytes that each process reads,
+// and the errors for parts that are damaged, missing or too short.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>

@@ -196,7 +196,7 @@ TEST(BatchNorm, RejectsOneValuePerChannelInTraining) {
     EXPECT_EQ(batch_norm(ones({1, 3, 2}), {}, {}, {}, {}, true).shape(), Shape({1, 3, 2}));
 }
 
-TEST(BatchNorm, RejectsMismatchedArguments) {
+TEST(BatchNorm, RejectsInvalidArguments) {
     const Tensor x = ones({4, 3}), right = ones({3}), wrong = ones({4});
     expect_error<ShapeError>({"batch_norm: x must be [N, C, ...]", "[3]"},
                              [&] { batch_norm(right, right, right); });

@@ -147,8 +147,7 @@ TEST(GrownDataset, CanGrowAgainAndBeResumedOnAnotherNumberOfProcesses) {
                                     {samples[3], processes[3], kAll}});
 }
 
-// No sample is lost if a state is saved before the pass over the grown dataset has read a batch.
-TEST(GrownDataset, CanBeSavedBeforeTheNextBatch) {
+TEST(GrownDataset, LosesNoSampleIfTheStateIsSavedBeforeTheNextBatch) {
     const LogCapture log;
     Tree state;
     run_pass({}, {{13, 1, 1}}, &state);

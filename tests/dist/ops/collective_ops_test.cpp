@@ -219,7 +219,7 @@ TEST(DifferentiableCollectives, RejectUnequalPartsAndUnknownDimensionsOnEveryRan
     });
 }
 
-TEST(DifferentiableCollectives, ThrowCommErrorOnEveryRankIfPartsDiffer) {
+TEST(AllGatherAlong, ThrowsCommErrorOnEveryRankIfShapesDiffer) {
     const auto errors = outcomes(2, [](const Group& group) {
         all_gather_along(ones({2 + group->rank()}), 0, group, GradientKind::same);
     });

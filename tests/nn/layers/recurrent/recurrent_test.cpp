@@ -1,5 +1,7 @@
 #include "nn/layers/recurrent/recurrent.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/autograd/autocast.h"
@@ -261,13 +263,27 @@ TEST(RecurrentLayers, ContinueLongSequencesFromTheLastState) {
 }
 
 TEST(RecurrentLayers, CanBeDifferentiatedTwice) {
-    nn::LSTM layer(2, 3);
-    layer.to(f64);
-    Tensor x = randn({3, 2, 2}, {.dtype = f64, .requires_grad = true});
-    const Tensor y = sum(square(layer(x).first));
-    const Tensor g = autograd::grad({y}, {x}, {}, {.create_graph = true})[0];
-    const Tensor second = autograd::grad({sum(square(g))}, {x})[0];
-    EXPECT_GT(max(second.abs()).item(), 0);
+    const auto check = [](auto layer) {
+        layer.to(f64);
+        const Tensor start = randn({3, 2, 2}, {.dtype = f64});
+        const auto gradient_at = [&](const Tensor& x) {
+            const Tensor y = sum(square(layer(x).first));
+            return autograd::grad({y}, {x}, {}, {.create_graph = true})[0];
+        };
+        // The derivative of a gradient's squared norm along a direction, against differences.
+        const Tensor x = start.clone().set_requires_grad();
+        const Tensor second = autograd::grad({sum(square(gradient_at(x)))}, {x})[0];
+        const Tensor direction = randn({3, 2, 2}, {.dtype = f64});
+        const auto norm_at = [&](double step) {
+            const Tensor near = (start + direction * step).set_requires_grad();
+            return sum(square(gradient_at(near))).item();
+        };
+        const double slope = (norm_at(1e-5) - norm_at(-1e-5)) / 2e-5;
+        EXPECT_NEAR(sum(second * direction).item(), slope, 1e-6 * std::max(1.0, std::abs(slope)));
+    };
+    check(nn::RNN(2, 3));
+    check(nn::LSTM(2, 3));
+    check(nn::GRU(2, 3));
 }
 
 TEST(RecurrentLayers, RejectInvalidOptionsAndShapes) {
