@@ -191,16 +191,17 @@ Tensor flip(const Tensor& x, const Dims& dims);
 
 // --- attention (core/attention/attention.cpp)
 struct AttentionOptions {
-    // bool (true: attend) or floating (added to the scores); broadcast to [B, H, Tq, Tk]. Must not
-    // require a gradient (UsageError).
+    // bool (true: attend) or floating (added to the scores); broadcast to [B, H, Tq, Tk].
     Tensor mask = {};
     double dropout_p = 0;  // in [0, 1]; there is no training flag, so pass 0 in evaluation
     bool causal = false;   // query i attends only to keys j <= i, as in PyTorch
     std::optional<double> scale = {};  // default: 1 / sqrt(D)
 };
-// Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is
-// a multiple of G (grouped queries). Returns [B, H, Tq, D]. Memory is linear in Tq and Tk. The
-// result of a query whose keys are all masked is zero. Throws ValueError unless dropout_p is in
+// Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D], k [B, G, Tk, D] and v [B, G, Tk, E],
+// where H is a multiple of G (grouped queries). Returns [B, H, Tq, E]. Memory is linear in Tq and
+// Tk, unless E differs from D; the gradient of a mask also needs memory for all scores.
+// The result of a query whose keys are all masked is zero. Throws ShapeError if shapes do not
+// match, DTypeError if dtypes differ or are not floating, and ValueError unless dropout_p is in
 // [0, 1].
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});

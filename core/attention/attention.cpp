@@ -1,6 +1,8 @@
 #include "kernels/ops/attention.h"
 
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "core/attention/attention_part.h"
 #include "core/autograd/autocast.h"
@@ -29,11 +31,28 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     };
     if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4)
         fail("q, k and v must have 4 dimensions [batch, heads, length, head size]");
-    if (k.shape() != v.shape()) fail("k and v must have the same shape");
+    if (k.size(0) != v.size(0) || k.size(1) != v.size(1) || k.size(2) != v.size(2))
+        fail("k and v must have the same shape, except for the head size");
     if (q.size(0) != k.size(0)) fail("q and k must have the same batch size");
     if (q.size(3) != k.size(3)) fail("q and k must have the same head size");
     if (q.size(1) != k.size(1) && (k.size(1) == 0 || q.size(1) % k.size(1) != 0))
         fail("the number of heads of q must be a multiple of the number of heads of k");
+}
+
+// Throws ShapeError unless the head sizes of k and v are equal.
+void check_value_size(const Tensor& k, const Tensor& v) {
+    if (k.size(3) != v.size(3))
+        throw ShapeError(str(kAttention, ": k and v must have the same shape: k ", k.shape(),
+                             ", v ", v.shape()));
+}
+
+bool is_learned(const Tensor& mask) {
+    return grad_enabled() && mask.defined() && mask.requires_grad();
+}
+
+void check_dropout(const AttentionOptions& options) {
+    if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
+        throw ValueError(str(kAttention, ": dropout_p must be in [0, 1]: ", options.dropout_p));
 }
 
 // Returns the mask expanded to the shape of the scores, or an undefined tensor if there is no mask.
@@ -42,9 +61,6 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     check_device(kAttention, {&q, &mask});
     if (mask.dtype() != boolean && !is_floating(mask.dtype()))
         throw DTypeError(str(kAttention, ": the mask must be boolean or floating: ", mask.dtype()));
-    if (grad_enabled() && mask.requires_grad())
-        throw UsageError(
-            str(kAttention, ": masks are not differentiable: mask ", mask.shape(), "; detach it"));
     const Shape scores = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (broadcast_shapes(kAttention, mask.shape(), scores) != scores)
         throw ShapeError(str(kAttention, ": the mask cannot be broadcast to the scores: ", "mask ",
@@ -95,19 +111,64 @@ AttentionGradients backward(const Tensor& dout, const Tensor& q, const Tensor& k
     return d;
 }
 
+// Returns k or v [B, G, Tk, D] with each head repeated for the queries of its group: [B, H, Tk, D].
+Tensor repeated_heads(const Tensor& x, std::int64_t heads) {
+    return x.size(1) == heads ? x : repeat_interleave(x, heads / x.size(1), 1);
+}
+
+// Returns the attention weights [B, H, Tq, Tk] in f32 or f64, without dropout. They are zero for a
+// query whose keys are all masked.
+Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask,
+                         const kernels::AttentionParams& params) {
+    const DType dtype = q.dtype() == f64 ? f64 : f32;
+    const Tensor keys = to(repeated_heads(k, q.size(1)), dtype);
+    Tensor scores = matmul(to(q, dtype) * params.scale, keys.transpose(2, 3));
+    if (k.size(2) == 0) return scores;
+    const double hidden = -std::numeric_limits<double>::infinity();
+    if (mask.defined())
+        scores = mask.dtype() == boolean ? masked_fill(scores, logical_not(mask), hidden)
+                                         : scores + to(mask, dtype);
+    if (params.causal) {
+        const Tensor all = ones({q.size(2), k.size(2)}, {.dtype = boolean, .device = q.device()});
+        scores = masked_fill(scores, triu(all, 1), hidden);
+    }
+    const Tensor is_empty = eq(amax(scores.detach(), {-1}, true), hidden);
+    return masked_fill(softmax(masked_fill(scores, is_empty, 0), -1), is_empty, 0);
+}
+
+// Returns the gradient of a floating mask, without dropout. Needs memory for all scores.
+Tensor mask_gradient(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const Tensor& mask, const kernels::AttentionParams& params) {
+    const Tensor weights = attention_weights(q, k, mask, params);
+    const Tensor values = to(repeated_heads(v, q.size(1)), weights.dtype());
+    const Tensor dweights = matmul(to(dout, weights.dtype()), values.transpose(2, 3));
+    return weights * (dweights - sum(dweights * weights, {-1}, true));
+}
+
+// Computes attention from products and a softmax, for cases that the kernels of attend() do not
+// support. Needs memory for all scores. The caller has checked the operands.
+Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                const kernels::AttentionParams& params) {
+    const AutocastGuard precision(std::nullopt);
+    const Tensor weights = dropout(attention_weights(q, k, mask, params), params.dropout_p);
+    return to(matmul(weights, to(repeated_heads(v, q.size(1)), weights.dtype())), q.dtype());
+}
+
 // Computes and records attention. The caller has checked the operands.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
               kernels::AttentionParams params) {
     const auto [y, lse] = forward(q, k, v, mask, params);
-    return record(kAttention, y, {q, k, v},
-                  [q = saved(q), k = saved(k), v = saved(v), mask = saved(mask), y = saved(y),
-                   lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
-                      if (grad_enabled()) refuse_double_backward(kAttention);
-                      const AttentionGradients d =
-                          backward(dy[0], q.get(), k.get(), v.get(), mask.get(),
-                                   {y.get(), lse.get()}, params, needs);
-                      return {d.q, d.k, d.v};
-                  });
+    return record(
+        kAttention, y, {q, k, v, mask},
+        [q = saved(q), k = saved(k), v = saved(v), mask = saved(mask), y = saved(y),
+         lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
+            if (grad_enabled()) refuse_double_backward(kAttention);
+            const AttentionGradients d = backward(dy[0], q.get(), k.get(), v.get(), mask.get(),
+                                                  {y.get(), lse.get()}, params, needs);
+            return {d.q, d.k, d.v,
+                    needs[3] ? mask_gradient(dy[0], q.get(), k.get(), v.get(), mask.get(), params)
+                             : Tensor()};
+        });
 }
 
 // Returns x rotated by the rotary embedding. direction is 1, or -1 to rotate a gradient back.
@@ -129,6 +190,15 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_attention(q, k, v);
     const Tensor mask = score_mask(options.mask, q, k);
+    check_dropout(options);
+    // The kernels need k and v of one shape, and their dropout is not known to mask_gradient().
+    if (v.size(3) != k.size(3) || (is_learned(mask) && options.dropout_p > 0)) {
+        kernels::AttentionParams params =
+            attention_params({.scale = options.scale}, q.size(0), q.size(3), {});
+        params.causal = options.causal;
+        params.dropout_p = options.dropout_p;
+        return composed(q, k, v, mask, params);
+    }
     const RandomPart& part = RandomPartGuard::current();
     if (part.parts > 1 && part.dim != 1 && options.dropout_p > 0)
         throw UsageError(
@@ -146,8 +216,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 
 kernels::AttentionParams attention_params(const AttentionOptions& options, std::int64_t batch,
                                           std::int64_t head_size, const kernels::WeightGrid& grid) {
-    if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
-        throw ValueError(str(kAttention, ": dropout_p must be in [0, 1]: ", options.dropout_p));
+    check_dropout(options);
     kernels::AttentionParams params;
     const auto depth = static_cast<double>(head_size);
     params.scale = options.scale.value_or(depth > 0 ? 1 / std::sqrt(depth) : 1);
@@ -163,12 +232,20 @@ Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
                          const kernels::AttentionParams& params, const Tensor& mask) {
     const profiler::OpScope scope(kAttention);
     check_attention(q, k, v);
-    return attend(q, k, v, score_mask(mask, q, k), params);
+    check_value_size(k, v);
+    const Tensor own_mask = score_mask(mask, q, k);
+    if (is_learned(own_mask) && params.dropout_p > 0)
+        throw UsageError(str(kAttention,
+                             ": with dropout, the mask of a part of the heads is not "
+                             "differentiable: mask ",
+                             mask.shape(), "; detach it"));
+    return attend(q, k, v, own_mask, params);
 }
 
 AttentionPart attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
                              const kernels::AttentionParams& params) {
     check_attention(q, k, v);
+    check_value_size(k, v);
     kernels::AttentionParams with = params;
     return forward(q, k, v, {}, with);
 }

@@ -95,6 +95,16 @@ void add_attention_cases(Cases& cases) {
             with(heads(2, 2, 2, 3, 4, 4), frozen(floats({3, 4}))),
             with(heads(2, 2, 1, 3, 4, 4), frozen(floats({2, 1, 4})))},
            {}, [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); });
+    attend(cases, "scaled_dot_product_attention/learned_bias", "attention(*x)",
+           {with(heads(2, 2, 2, 3, 4, 4), floats({2, 2, 3, 4})),
+            with(heads(2, 2, 1, 3, 4, 4), floats({2, 1, 4})),
+            with(heads(1, 1, 1, 3, 0, 4), floats({3, 0}))},
+           {}, [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = x[3]}); });
+    attend(cases, "scaled_dot_product_attention/value_size", "attention(*x, causal=True)",
+           {{floats({2, 4, 3, 4}), floats({2, 2, 5, 4}), floats({2, 2, 5, 7})},
+            {floats({1, 1, 4, 6}), floats({1, 1, 4, 6}), floats({1, 1, 4, 2})}},
+           {},
+           [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.causal = true}); });
     attend(cases, "scaled_dot_product_attention/dropout", "",
            {heads(2, 2, 2, 5, 7, 4), heads(1, 2, 1, 35, 35, 2)}, heads(2, 2, 2, 100, 100, 16),
            [](In x) {

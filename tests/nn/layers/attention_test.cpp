@@ -69,6 +69,21 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionMask,
                                          "causal_and_padding"),
                          [](const auto& test) { return std::string(test.param); });
 
+TEST(MultiheadAttention, ComputesTheGradientOfAFloatingMask) {
+    nn::MultiheadAttention layer(8, 2, {.dropout = 0});
+    layer.to(f64);
+    const Tensor x = randn({5, 3, 8}, {.dtype = f64});
+    Tensor mask = randn({5, 5}, {.dtype = f64, .requires_grad = true});
+    const Tensor target = randn({5, 3, 8}, {.dtype = f64});
+    sum(layer(x, x, x, {.attn_mask = mask}) * target).backward();
+    const Tensor gradient = mask.grad().clone();
+    EXPECT_GT(max(abs(gradient)).item(), 1e-3);
+    mask.zero_grad();
+    // The weights are computed by a softmax, whose gradient autograd knows.
+    sum(layer.forward_with_weights(x, x, x, {.attn_mask = mask}).first * target).backward();
+    expect_close(gradient, mask.grad(), 1e-12);
+}
+
 TEST(MultiheadAttention, GivesZeroWeightsToQueriesWithoutKeys) {
     nn::MultiheadAttention layer = recorded_layer();
     const Tensor x = recorded_attention("query");
