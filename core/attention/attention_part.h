@@ -20,8 +20,8 @@ kernels::AttentionParams attention_params(const AttentionOptions& options, std::
 
 // Returns the attention of q to k and v. The result can be differentiated. `mask` has the meaning
 // of AttentionOptions::mask. Throws the errors of scaled_dot_product_attention(),
-// ShapeError if the head sizes of k and v differ, and UsageError if the mask requires a gradient and
-// there is dropout.
+// ShapeError if the head sizes of k and v differ, and UsageError for dropout with a mask that
+// requires a gradient.
 Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
                          const kernels::AttentionParams& params, const Tensor& mask = {});
 
