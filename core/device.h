@@ -17,7 +17,7 @@ struct Device {
     // Returns the meta device, whose tensors have a shape and a dtype but no memory. Ops on these
     // tensors check their arguments but compute nothing.
     static constexpr Device meta() { return {Type::meta, 0}; }
-    // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for any other text, and
+    // Parses "cpu", "cuda" (GPU 0), "cuda:N" or "meta". Throws ValueError for any other text, and
     // DeviceError if this build does not support the device or this machine does not have it.
     static Device parse(std::string_view text);
 

@@ -1,9 +1,9 @@
 // All tensor operations by family. The file in core/ops/ that implements a family is named in
 // parentheses.
 //
-// The following rules apply to all ops. Operands must be on one device. Dtypes are promoted as in
-// PyTorch. A negative dimension counts from the end. Results are new tensors, except for the ops
-// under "views" and where a comment states otherwise.
+// The following rules apply to all ops unless a comment states otherwise. Operands must be on one
+// device. Dtypes are promoted as in PyTorch. A negative dimension counts from the end. Results are
+// new tensors, except for the ops under "views".
 //
 // Ops throw UsageError for an undefined operand, DeviceError for operands on different devices, and
 // DTypeError for an unsupported dtype. They throw ShapeError for shapes that do not match, and
@@ -34,8 +34,8 @@
 namespace axle {
 
 // --- creation (create.cpp); throws ShapeError for a negative size, and OutOfMemory
-Tensor empty(const Shape& shape, TensorOptions options = {});
-Tensor empty_like(const Tensor& x);  // returns a contiguous tensor
+Tensor empty(const Shape& shape, TensorOptions options = {});  // elements are not initialized
+Tensor empty_like(const Tensor& x);                            // returns a contiguous tensor
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 // Returns a tensor filled with the value. The default dtype is f32 for a floating number, i64 for
@@ -124,13 +124,17 @@ Tensor reshape(const Tensor& x, const Shape& shape);  // like view, but copies i
 // is after `to`.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
-// Returns x with its dimensions in the order `order`. Throws ValueError if a dimension occurs
-// twice.
+// Returns x with its dimensions in the order `order`. Throws ShapeError unless there are x.dim() of
+// them, and ValueError if a dimension occurs twice.
 Tensor permute(const Tensor& x, const Dims& order);
-Tensor expand(const Tensor& x, const Shape& shape);   // -1 does not change a size
+// Returns x broadcast to the shape, in which -1 does not change a size. Broadcast elements share
+// memory.
+Tensor expand(const Tensor& x, const Shape& shape);
 Tensor squeeze(const Tensor& x);                      // removes all dimensions of size 1
 Tensor squeeze(const Tensor& x, std::int64_t dim);    // removes dim if its size is 1
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);  // inserts a dimension of size 1
+// The following ops throw ShapeError if x is 0-d; select() throws IndexError.
+//
 // Returns the elements [start, start + length) along dim. A negative start counts from the end.
 // Throws IndexError if the elements are out of range.
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
@@ -143,7 +147,8 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 // Return the parts of x along dim: parts of `size` elements, parts with the given sizes, or at most
 // `chunks` parts of equal size. Without given sizes, the last part can be smaller. Throw ValueError
-// unless size or chunks is positive, and ShapeError unless the sizes add up to the size of dim.
+// unless size or chunks is positive, ShapeError unless the sizes add up to the size of dim, and
+// IndexError if one of them is negative.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
@@ -153,7 +158,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 // Reverses the broadcasting of `shape` to x's shape: returns x summed over the repeated dimensions,
-// or x itself if the shapes are equal.
+// or x itself if the shapes are equal. Sums of bool and integers are i64.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- arithmetic (arithmetic.cpp)
@@ -249,8 +254,8 @@ Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> h
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
 // --- reductions; an empty list of dims means all (reduce.cpp; cumsum, cumprod: scan.cpp). Throw
-// ValueError if a dimension is listed twice, and max, min, argmax and argmin also if the reduced
-// dimensions are empty.
+// ValueError if a dimension is listed twice, and max, min, argmax and argmin also if an element of
+// the result would be computed from no elements.
 Tensor sum(const Tensor& x, const Dims& dims = {},
            bool keepdim = false);  // bool and integers give i64
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -261,7 +266,7 @@ Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // Returns the variance over dims. The sum of squared differences from the mean is divided by n -
-// correction, where n is the number of elements; the default of 1 is PyTorch's.
+// correction (at least 0), where n is the number of elements; the default of 1 is PyTorch's.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 // Returns the cumulative sum along dim; bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
@@ -274,12 +279,15 @@ Tensor cumprod(const Tensor& x, std::int64_t dim);
 // result is a copy if an index is a tensor, otherwise a view.
 Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices);
 // Returns a tensor of the shape of index: for dim 0, y[i][j] = x[index[i][j]][j], as in PyTorch.
+// The indices of gather() to one_hot() must not be negative.
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns the elements of x at the positions index [n] along dim.
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns a copy of x to which src is added at index along dim: for dim 0, y[index[i][j]][j] +=
 // src[i][j], as in PyTorch. Repeated indices accumulate, in order on a CPU and with deterministic
-// algorithms (core/system/numerics.h).
+// algorithms (core/system/numerics.h). Throws DTypeError unless x and src have one dtype (under
+// autocast, their floating dtypes can differ), and ShapeError if index is larger than src, or
+// outside dim larger than x.
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
 // Returns the rows of weight [n, width] selected by ids [...], as [..., width]. The gradient of row
 // padding_idx (negative: from the end) is zero. Throws ValueError if padding_idx is out of range,
@@ -289,7 +297,9 @@ Tensor embedding(const Tensor& ids, const Tensor& weight,
 // Returns i64 [..., classes], which is 1 at ids [...] and 0 elsewhere. Throws ValueError unless
 // classes is positive.
 Tensor one_hot(const Tensor& ids, std::int64_t classes);
-// Return a copy of x with zeros above (tril) or below (triu) a diagonal of the last two dimensions.
+// Return a copy of x with zeros above (tril) or below (triu) a diagonal of the last two dimensions:
+// the main diagonal, or for a `diagonal` above 0 one above it. Throw ShapeError if x has fewer than
+// two dimensions.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 // Returns the k largest (or smallest) elements along dim, sorted, and their i64 indices. If

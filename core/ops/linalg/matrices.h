@@ -34,8 +34,9 @@ inline Tensor square_matrices(const char* op, const Tensor& x, const char* name 
         throw ShapeError(str(op, ": ", name, " must be [..., n, n]: ", name, " is ", x.shape()));
     return y;
 }
-// Returns the dtype of the results for x: f32 for 16-bit operands under autocast. x can be
-// undefined, because the compiler chooses whether the checks of x run before this call.
+// Returns the dtype of the results for x: f32 for 16-bit operands under autocast, otherwise the
+// dtype of x. x can be undefined, because the compiler chooses whether the checks of x run before
+// this call.
 inline DType result_dtype(const Tensor& x) {
     if (!x.defined()) return f32;
     return autocast_dtype() && (x.dtype() == f16 || x.dtype() == bf16) ? f32 : x.dtype();
@@ -68,6 +69,8 @@ inline Tensor host_copy(const Tensor& x) {
     const Tensor there = contiguous(to(x.detach(), Device::cpu()));
     return x.device().is_cpu() ? clone(there) : there;
 }
+// Returns x, contiguous and in host memory, without history. The result can share memory with x.
+// Not for the meta device.
 inline Tensor host_matrices(const Tensor& x) {
     const NoGrad no_grad;
     return contiguous(to(x.detach(), Device::cpu()));
@@ -77,12 +80,13 @@ inline Tensor host_result(const Tensor& like, const Shape& shape) {
     return Tensor::empty(
         shape, {.dtype = f64, .device = like.device().is_meta() ? Device::meta() : Device::cpu()});
 }
-// Calls f(i) for the index i of every matrix of x, in parallel. `work` is the number of operations
-// per matrix. f returns 0 or an error number. The result contains the index of the first matrix
-// with an error and the error number, or {-1, 0}.
+// The first matrix of a batch with an error.
 struct HostError {
     std::int64_t matrix = -1, number = 0;
 };
+// Calls f(i) for the index i of every matrix of x, in parallel. `work` is the number of operations
+// per matrix. f returns 0 or an error number. The result contains the index of the first matrix
+// with an error and the error number, or {-1, 0}.
 template <class F>
 HostError for_each_matrix(const Tensor& x, std::int64_t work, F&& f) {
     const std::int64_t count = numel(batch_shape(x));
