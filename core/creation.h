@@ -26,14 +26,16 @@ Tensor eye(std::int64_t n, std::int64_t m, TensorOptions options = {});
 // two dimensions.
 enum class GridIndexing : std::uint8_t { ij, xy };
 // Returns views of 0-d and 1-d tensors that are expanded to the shape of their grid. Throws
-// ValueError if the list is empty.
+// ValueError if the list is empty, and ShapeError for a tensor with more dimensions.
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors,
                              GridIndexing indexing = GridIndexing::ij);
 // Returns all tuples with an element of each 1-d tensor, [tuples, tensors]. The result for one
-// tensor is this tensor. Throws ValueError if the list is empty.
+// tensor is this tensor. Throws ValueError if the list is empty, and ShapeError unless all tensors
+// are 1-d.
 Tensor cartesian_prod(const std::vector<Tensor>& tensors);
-// Returns all combinations of r elements of x [n], [combinations, r]. An element occurs at most
-// once in a combination, unless with_replacement is true. Throws ValueError if r is negative.
+// Returns all combinations of r elements of x [n], [combinations, r], or [0] if r is 0. An element
+// occurs at most once in a combination, unless with_replacement is true. Throws ShapeError unless x
+// is 1-d, and ValueError if r is negative.
 Tensor combinations(const Tensor& x, std::int64_t r = 2, bool with_replacement = false);
 // Return the positions of the lower (upper) triangle of a matrix [rows, columns] in row-major
 // order. The result [2, positions] contains the row indices and the column indices. See tril() for
@@ -55,12 +57,14 @@ Tensor randint_like(const Tensor& x, std::int64_t low, std::int64_t high);
 // Returns the numbers 0 to n - 1 in random order. Throws ValueError unless the dtype represents all
 // of them exactly.
 Tensor randperm(std::int64_t n, TensorOptions options = {i64});
-// Return 1 with the probabilities p and otherwise 0, in the shape and dtype of p or of the options.
-// Throw ValueError for a number p, or on a CPU for an element of p, that is not in [0, 1].
+// Return 1 with the probabilities p and otherwise 0, in the shape and floating dtype of the tensor
+// p, or in the given shape and the dtype of the options. Throw ValueError for a number p, or on a
+// CPU for an element of p, that is not in [0, 1].
 Tensor bernoulli(const Tensor& p);
 Tensor bernoulli(double p, const Shape& shape, TensorOptions options = {});
-// Return normally distributed numbers. Tensors of means and standard deviations broadcast. Throw
-// ValueError for a number std, or on a CPU for an element of std, that is negative.
+// Return normally distributed numbers. Tensors of means and standard deviations are floating and
+// broadcast. Throw ValueError for a number std, or on a CPU for an element of std, that is
+// negative.
 Tensor normal(const Tensor& mean, const Tensor& std);
 Tensor normal(const Tensor& mean, double std = 1);
 Tensor normal(double mean, const Tensor& std);

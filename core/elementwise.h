@@ -143,8 +143,8 @@ Tensor softshrink(const Tensor& x, double lambda = 0.5);
 Tensor tanhshrink(const Tensor& x);  // x - tanh(x)
 // Returns x where it is above the threshold, and the value elsewhere.
 Tensor threshold(const Tensor& x, double threshold, double value);
-// Returns x where it is positive, and weight x elsewhere. The weight is [1] or [C] with x [N, C,
-// ...] (or [C]).
+// Returns x where it is positive, and weight x elsewhere. The weight has one element, or is [C] for
+// x [N, C, ...] (or [C]).
 Tensor prelu(const Tensor& x, const Tensor& weight);
 // Return a sigmoid(b), a silu(b) and a gelu(b) for the two halves a and b of x along dim (Shazeer,
 // arXiv:2002.05202). Throw ShapeError if x is 0-d or the size of dim is odd.

@@ -38,8 +38,8 @@ struct Float8MatmulOptions {
     bool emulate = false;  // if true, computes in f32, as on devices without fp8 products
 };
 // Returns the product a b^T of the original values: the product of the 8-bit values times both
-// inverse scales. a is [M, K] and b is [N, K]. Throws ShapeError unless both are matrices of 8-bit
-// floats and the shapes match.
+// inverse scales. a is [M, K], b is [N, K], and the result is [M, N]. Throws ShapeError unless both
+// are matrices of 8-bit floats and the shapes match.
 Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 

@@ -1,5 +1,6 @@
-// The ops of neural networks: products, convolution, normalization, pooling and attention. Losses
-// are in core/losses.h. core/ops.h includes this header and states the rules of all ops.
+// The ops of neural networks: products, convolution, normalization, pooling, resizing, padding and
+// attention. Losses are in core/losses.h. core/ops.h includes this header and states the rules of
+// all ops.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,24 @@ namespace axle {
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
 // Returns the matrix product of a and b. 1-d and 2-d operands are multiplied as in PyTorch. The
-// dimensions before the last two are batches, which broadcast.
+// dimensions before the last two are batches, which broadcast. Throws DTypeError unless a and b
+// have one dtype other than bool, and ShapeError for a 0-d operand.
 Tensor matmul(const Tensor& a, const Tensor& b);
 // Returns activation(x weight^T + bias). x is [..., in], weight is [out, in], and bias is [out] or
-// undefined.
+// undefined. Throws DTypeError unless all have one floating dtype.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);
-// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2). The backward pass is
-// fused: the product that computes the hidden gradient also applies the derivative of the
-// activation.
+// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2), with weight1 [hidden, in]
+// and weight2 [out, hidden]. Throws the errors of linear(). The backward pass is fused: the product
+// that computes the hidden gradient also applies the derivative of the activation.
 Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
                     const Tensor& weight2, const Tensor& bias2, Activation activation);
 
 // --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp). Throw ValueError unless
 // strides and dilations are in [1, 2^31), paddings in [0, 2^31), and groups is positive. Throw
-// ShapeError if the images or the weight are empty, or if a padded image has more than 2^40 pixels.
+// DTypeError unless x, weight and bias have one floating dtype. Throw ShapeError if a dimension of
+// weight or of the images other than N is empty, or if a padded image (in conv_transpose2d(), the
+// result with its padding) has more than 2^40 pixels.
 struct Conv2dOptions {
     Size2 stride = 1;
     Size2 padding = 0;  // zeros added on both sides
@@ -55,14 +59,16 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
-// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp)
+// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp). All operands are floating, and all
+// or none of them are f64 (DTypeError). Return e^x / (sum of e^x along dim), and its logarithm.
 Tensor softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
-// Return x normalized over the last dimension, times weight and (layer_norm) plus bias. weight and
-// bias are [size of the last dimension] or undefined.
+// Returns x normalized over the last dimension, times weight, plus bias. weight and bias are [size
+// of the last dimension] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
-// Returns x / sqrt(mean of x^2 + eps) over the last dimension, times weight. The default of eps is
+// Returns x / sqrt(mean of x^2 + eps) over the last dimension, times weight [size of the last
+// dimension], which can be undefined. The default of eps is
 // the machine epsilon of f32 (1.2e-7), or of f64 (2.2e-16) for f64, as in PyTorch.
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, std::optional<double> eps = {});
 // Returns x [N, C, ...] normalized over all dimensions except C. All other tensors are [C] or
@@ -111,9 +117,9 @@ Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options =
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
                                                   const MaxPoolOptions& options = {});
 struct AvgPoolOptions {
-    std::optional<Size2> stride = {};  // defaults to the kernel size
-    Size2 padding = 0;                 // at most half the kernel
-    bool ceil_mode = false;
+    std::optional<Size2> stride = {};                   // defaults to the kernel size
+    Size2 padding = 0;                                  // at most half the kernel
+    bool ceil_mode = false;                             // as in MaxPoolOptions
     bool count_include_pad = true;                      // whether the divisor includes padding
     std::optional<std::int64_t> divisor_override = {};  // replaces the number of elements; not 0
 };
@@ -171,10 +177,10 @@ struct InterpolateOptions {
     bool antialias = false;
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
-// is set and scale_factor is positive and finite. Also throws ValueError for recompute_scale_factor
-// with a size, and for align_corners or antialias with a mode that does not support it. Throws
-// ShapeError if a size or the mode does not match the dimensions of x, or if the new size is not in
-// [1, 2^31). Also throws ShapeError if a dimension other than N is empty.
+// is set, scale_factor is positive, and the new size is below 2^62. Also throws ValueError for
+// recompute_scale_factor with a size, and for align_corners or antialias with a mode that does not
+// support it. Throws ShapeError if a size or the mode does not match the dimensions of x, or if the
+// new size is not in [1, 2^31). Also throws ShapeError if a dimension other than N is empty.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)
@@ -183,7 +189,8 @@ enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 // the second to last, and so on. Negative numbers remove elements. `value` is the padding of mode
 // constant. Throws ValueError if `value` is not 0 in other modes, or if the magnitude of a padding
 // is 2^31 or more. In mode reflect, the padding of a dimension must be less than its size; in mode
-// circular, it can be equal to the size (otherwise ShapeError).
+// circular, it can be equal to the size (otherwise ShapeError). Throws ShapeError if `padding` has
+// an odd length or more than 2 * x.dim() numbers, or removes more elements than a dimension has.
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
 // Returns a copy of x, reversed along dims. Throws ValueError if a dimension is listed twice.
@@ -199,14 +206,15 @@ struct AttentionOptions {
 };
 // Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D], k [B, G, Tk, D] and v [B, G, Tk, E],
 // where H is a multiple of G (grouped queries). Returns [B, H, Tq, E]. Memory is linear in Tq and
-// Tk, unless E differs from D; the gradient of a mask also needs memory for all scores.
-// The result of a query whose keys are all masked is zero. Throws ShapeError if shapes do not
-// match, DTypeError if dtypes differ or are not floating, and ValueError unless dropout_p is in
-// [0, 1].
+// Tk, unless E differs from D or the mask requires a gradient: then it contains all scores. The
+// result of a query whose keys are all masked is zero. Cannot be differentiated twice if memory is
+// linear. Throws ShapeError if shapes do not match, DTypeError unless q, k and v have one floating
+// dtype and the mask is bool or floating, and ValueError unless dropout_p is in [0, 1].
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 // Returns x [..., T, D] with the pairs of elements (i, i + D/2) rotated by the angle position *
-// base^(-2i/D), as in Llama. Row t has the position offset + t. D must be even.
+// base^(-2i/D), as in Llama. Row t has the position offset + t. Throws ShapeError unless x has two
+// dimensions or more and D is even.
 Tensor rotary_embedding(const Tensor& x, double base = 10000, std::int64_t offset = 0);
 
 }  // namespace axle

@@ -3,7 +3,8 @@
 //
 // Losses are computed in f64 if an operand is f64, and otherwise in f32 (mse_loss: in the promoted
 // dtype of the operands). The result has the promoted dtype of the operands; under autocast, f16
-// and bf16 give f32. Reduction::mean and Reduction::sum give a 0-d tensor, and Reduction::none
+// and bf16 give f32. The dtypes of weights, and of the targets of the functions for binary cross
+// entropy, do not matter. Reduction::mean and Reduction::sum give a 0-d tensor, and Reduction::none
 // gives one loss per element or per sample. A `weight` is a factor of each loss.
 #pragma once
 
@@ -22,7 +23,8 @@ struct CrossEntropyOptions {
     Tensor weight = {};  // the factor of each class, [C]
     std::int64_t ignore_index = -100;
     double label_smoothing = 0;
-    // The mean is over all targets except ignore_index, and weighted if there are class weights.
+    // The mean is over all targets except ignore_index, weighted if there are class weights, and
+    // NaN if all targets are ignored. For class probabilities, it is over all samples.
     Reduction reduction = Reduction::mean;
 };
 // Returns the cross entropy of logits [N, C, ...] (or [C]) and targets, in nats. The targets are
@@ -33,8 +35,9 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 // Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K],
-// weight is [C, K], and targets are class indices [N]. Throws the errors of cross_entropy,
-// ValueError for Reduction::none, and UsageError for class weights.
+// weight is [C, K], and targets are class indices [N]. Cannot be differentiated twice. Throws the
+// errors of cross_entropy, DTypeError unless x and weight have one dtype, ValueError for
+// Reduction::none, and UsageError for class weights.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
 struct NllLossOptions {
@@ -87,11 +90,11 @@ struct CtcLossOptions {
 // [T, N, C]. targets are class indices without blanks: padded [N, S], or the concatenation of all
 // targets [sum of target lengths]. input_lengths and target_lengths are [N] and can be on the CPU.
 // A single sample is [T, C] with targets [S] and lengths [] or [1]. The gradient is exact for
-// log-probabilities from log_softmax, as in PyTorch. The recursions are computed in f64. Throws
-// ValueError unless blank is a class, for lengths that are negative or exceed T or S, and if the
-// lengths of concatenated targets do not add up to the number of targets. Throws IndexError for a
-// target that is not a class or is the blank. Lengths and targets on a GPU out of range are
-// reported errors.
+// log-probabilities from log_softmax, as in PyTorch, and cannot be differentiated. The recursions
+// are computed in f64. Throws ValueError unless blank is a class, for lengths that are negative or
+// exceed T or S, and if the lengths of concatenated targets do not add up to the number of targets.
+// Throws IndexError for a target that is not a class or is the blank. Lengths and targets on a GPU
+// out of range are reported errors; the sum of lengths on a GPU is not checked.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& options = {});
 
@@ -165,7 +168,8 @@ struct MarginRankingLossOptions {
     double margin = 0;
     Reduction reduction = Reduction::mean;
 };
-// Returns max(0, margin - target (x1 - x2)).
+// Returns max(0, margin - target (x1 - x2)). Throws ShapeError unless x1, x2 and target have the
+// same number of dimensions and broadcast.
 Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target,
                            const MarginRankingLossOptions& options = {});
 struct HingeEmbeddingLossOptions {
@@ -211,8 +215,8 @@ struct TripletMarginLossOptions {
     Reduction reduction = Reduction::mean;
 };
 // Returns max(0, margin + distance(anchor, positive) - distance(anchor, negative)). The operands
-// are [..., D] and broadcast. Throws ValueError unless the margin is positive and p is not
-// negative.
+// are [..., D] with the same number of dimensions, and broadcast (ShapeError). Throws ValueError
+// unless the margin is positive and p is not negative.
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options = {});
 struct TripletMarginWithDistanceLossOptions {

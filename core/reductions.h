@@ -51,8 +51,8 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims = {}, doubl
 std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
                                    bool keepdim = false);
 
-// --- extremes (reductions/extremes.cpp; amax and amin: reduce.cpp). Throw ValueError if the
-// reduced dimensions are empty.
+// --- extremes (reductions/extremes.cpp; amax and amin: reduce.cpp). amax() to min_with_indices()
+// throw ValueError if the reduced dimensions are empty.
 // Return the largest or smallest elements; equal elements share the gradient, as in max() and
 // min().
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -98,8 +98,9 @@ std::pair<Tensor, Tensor> mode(const Tensor& x, std::int64_t dim = -1, bool keep
 enum class QuantileInterpolation : std::uint8_t { linear, lower, higher, midpoint, nearest };
 // Return the quantiles q of x along dim, or of all elements. q is a number, or a 0-d or 1-d tensor,
 // whose dimension becomes the first dimension of the result. The quantiles of elements that include
-// NaN are NaN; nanquantile ignores NaN. Throw DTypeError unless x is floating, and ValueError if x
-// has no elements or if q is outside of [0, 1]. A tensor q on a GPU is not checked.
+// NaN are NaN; nanquantile ignores NaN. Throw DTypeError unless x and q are floating, and
+// ValueError if x has no elements or if q is outside of [0, 1]. The elements of a tensor q are
+// checked only on the CPU.
 Tensor quantile(const Tensor& x, double q, std::optional<std::int64_t> dim = {},
                 bool keepdim = false,
                 QuantileInterpolation interpolation = QuantileInterpolation::linear);
@@ -122,8 +123,8 @@ Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double hi
 // Returns how often each of the numbers 0, 1, ... occurs in x, a 1-d tensor of integers, as i64
 // [max(largest + 1, min_length)]. With weights of x's shape, returns the sums of weights, in f32 if
 // the weights are f32, else f64. Waits for a GPU, and throws DeviceError on the meta device,
-// because the size of the result depends on values. Throws ValueError for a negative element or
-// min_length.
+// because the size of the result depends on values. Throws DTypeError for bool and floating x,
+// ShapeError for other shapes, and ValueError for a negative element or min_length.
 Tensor bincount(const Tensor& x, const Tensor& weights = {}, std::int64_t min_length = 0);
 // The result of unique().
 struct UniqueElements {
@@ -134,8 +135,8 @@ struct UniqueElements {
 // Returns the distinct elements of x in ascending order. With dim, returns the distinct slices
 // along dim in lexicographic order. Each NaN is a value of its own. unique_consecutive() merges
 // only equal elements that are adjacent, and does not sort. Wait for a GPU, and throw DeviceError
-// on the meta device, because the size of the result depends on values. Throw ShapeError if dim is
-// given and another dimension is empty.
+// on the meta device, because the size of the result depends on values. Throw ShapeError if a given
+// dim is not empty, but another dimension is.
 UniqueElements unique(const Tensor& x, std::optional<std::int64_t> dim = {});
 UniqueElements unique_consecutive(const Tensor& x, std::optional<std::int64_t> dim = {});
 // Return the positions (i64) at which the values must be inserted so that `sorted` remains in
@@ -156,7 +157,8 @@ Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 Tensor diff(const Tensor& x, std::int64_t n = 1, std::int64_t dim = -1, const Tensor& prepend = {},
             const Tensor& append = {});
 // Return the integral of y along dim by the trapezoidal rule. The points have the distance dx or
-// the coordinates x. x broadcasts to y, or is 1-d along dim. Integers give f32.
+// the coordinates x. x broadcasts with y and has its size along dim, or is 1-d along dim
+// (ShapeError). Integers give f32.
 Tensor trapezoid(const Tensor& y, double dx = 1, std::int64_t dim = -1);
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t dim = -1);
 

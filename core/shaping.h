@@ -13,16 +13,17 @@
 namespace axle {
 
 // --- diagonals (shaping/diagonals.cpp). An offset above 0 selects a diagonal above the main
-// diagonal. diagonal() and diag_embed() throw ValueError if dim1 equals dim2.
-// Returns a view of a diagonal of the matrices in dim1 and dim2. The diagonal becomes the last
-// dimension.
+// diagonal. diagonal() and diag_embed() throw ValueError if dim1 equals dim2. All throw ShapeError
+// for other numbers of dimensions than stated.
+// Returns a view of a diagonal of the matrices in dim1 and dim2 of x, which has two dimensions or
+// more. The diagonal becomes the last dimension.
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0,
                 std::int64_t dim2 = 1);
-// Returns matrices of zeros, in dim1 and dim2, whose diagonals are the last dimension of x.
+// Returns square matrices of zeros, in dim1 and dim2, whose diagonals are the last dimension of x
+// [..., n]. Their size is n + |offset|.
 Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = -2,
                   std::int64_t dim2 = -1);
-// For a matrix x, returns a copy of a diagonal. For a vector x [n], returns a matrix with this
-// diagonal.
+// For a matrix x, returns a copy of a diagonal. For a vector x, returns diag_embed(x, diagonal).
 Tensor diag(const Tensor& x, std::int64_t diagonal = 0);
 Tensor diagflat(const Tensor& x, std::int64_t offset = 0);  // diag of the elements of x
 Tensor trace(const Tensor& x);  // the sum of the main diagonal of x [n, m]
@@ -32,8 +33,8 @@ Tensor block_diag(const std::vector<Tensor>& tensors);
 
 // --- windows (shaping/windows.cpp)
 // Returns a view of all windows of `size` elements along dim that are `step` elements apart:
-// [..., windows, ..., size]. Throws ValueError unless the step is positive and the size is in [0,
-// size of dim].
+// [..., windows, ..., size], or [size] if x is 0-d. Throws ValueError unless the step is positive
+// and the size is in [0, size of dim].
 Tensor unfold(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t step);
 struct UnfoldOptions {
     Size2 dilation = 1;
@@ -51,25 +52,30 @@ Tensor unfold(const Tensor& x, Size2 kernel, const UnfoldOptions& options = {});
 Tensor fold(const Tensor& x, Size2 size, Size2 kernel, const UnfoldOptions& options = {});
 
 // --- order of dimensions and elements (shaping/order.cpp)
-// Returns a view in which the dimensions `from` are at the positions `to`. Throws ValueError if a
-// dimension occurs twice.
+// Returns a view in which the dimensions `from` are at the positions `to`. Throws ShapeError unless
+// both lists have the same length, and ValueError if a dimension occurs twice in one of them.
 Tensor movedim(const Tensor& x, const Dims& from, const Dims& to);
 Tensor swapaxes(const Tensor& x, std::int64_t a, std::int64_t b);  // transpose(x, a, b)
-Tensor t(const Tensor& x);  // a transposed view of a matrix, or x if it has fewer dimensions
+// Returns a transposed view of a matrix, or x if it has fewer dimensions. Throws ShapeError if it
+// has more.
+Tensor t(const Tensor& x);
 // Returns a copy of x whose elements are moved by `shifts` along dims. Elements that leave the end
-// of a dimension appear at its beginning. Without dims, moves the elements in row-major order.
+// of a dimension appear at its beginning. Without dims, moves the elements in row-major order by
+// one shift. Throws ShapeError unless there is one shift for each of dims.
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
 // Returns a copy of x rotated k times by 90 degrees in the plane of two dimensions, from the first
-// dimension towards the second.
+// dimension towards the second. Throws ShapeError unless there are two dims, and ValueError if they
+// are equal.
 Tensor rot90(const Tensor& x, std::int64_t k = 1, const Dims& dims = {0, 1});
-Tensor fliplr(const Tensor& x);  // flip(x, 1)
-Tensor flipud(const Tensor& x);  // flip(x, 0)
+Tensor fliplr(const Tensor& x);  // flip(x, 1); throws ShapeError if x has fewer than 2 dimensions
+Tensor flipud(const Tensor& x);  // flip(x, 0); throws ShapeError if x is 0-d
 // Returns [..., C, H * r, W * r] for x [..., C * r * r, H, W]: the channels become the pixels of
-// blocks of r by r. pixel_unshuffle() is the inverse. Throw ValueError unless r is positive.
+// blocks of r by r. pixel_unshuffle() is the inverse. Throw ValueError unless r is in [1, 2^31),
+// and ShapeError if x has fewer than three dimensions, or sizes that are not divisible.
 Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor);
 Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor);
-// Returns x [N, C, ...] with the channels of all groups interleaved. Throws ShapeError unless
-// groups is positive and divides C.
+// Returns x [N, C, ...] with the channels of all groups interleaved. Throws ShapeError unless x has
+// three dimensions or more and groups is positive and divides C.
 Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
 
 // --- repetition (shaping/repetition.cpp). Throw ValueError for a negative number of copies.
@@ -79,9 +85,9 @@ Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
 Tensor repeat(const Tensor& x, const Dims& repeats);
 Tensor tile(const Tensor& x, const Dims& repeats);
 // Returns a copy of x in which each element along dim is repeated. Without dim, x is flattened. The
-// repeats are one number, or a tensor (i64 or i32) with a number for each element along dim. The
-// shape of the result depends on a tensor of repeats, so the call waits for a GPU, and throws
-// DeviceError on the meta device.
+// repeats are one number, or a tensor (i64 or i32) with one number or with a number for each
+// element along dim. The shape of the result depends on a tensor of repeats, so the call waits for
+// a GPU, and throws DeviceError on the meta device.
 Tensor repeat_interleave(const Tensor& x, std::int64_t repeats,
                          std::optional<std::int64_t> dim = {});
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
@@ -93,12 +99,15 @@ Tensor hstack(const std::vector<Tensor>& tensors);        // cat along dim 1 (ve
 Tensor vstack(const std::vector<Tensor>& tensors);        // cat of matrices; vectors are rows
 Tensor dstack(const std::vector<Tensor>& tensors);        // cat along dim 2
 Tensor column_stack(const std::vector<Tensor>& tensors);  // hstack; vectors are columns
-// Returns views of the slices of x at all indices along dim, without this dimension.
+// Returns views of the slices of x at all indices along dim, without this dimension. Throws
+// ShapeError if x is 0-d.
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
 // Return views of parts of x along dim. There are `sections` parts whose sizes differ by at most 1,
 // or the parts between the given indices. The indices are bounds of slices, as in Python. hsplit()
 // splits dim 1 (of a vector dim 0), vsplit() dim 0 and dsplit() dim 2; with sections, these three
-// need a size that is divisible (ShapeError). Throw ValueError unless sections is positive.
+// need a size that is divisible (ShapeError). Throw ValueError unless sections is positive, and
+// ShapeError if x has too few dimensions: none, for vsplit() fewer than 2, for dsplit() fewer
+// than 3.
 std::vector<Tensor> tensor_split(const Tensor& x, std::int64_t sections, std::int64_t dim = 0);
 std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<std::int64_t>& indices,
                                  std::int64_t dim = 0);

@@ -49,7 +49,7 @@ struct Conv3dOptions {
 };
 // Return the convolution of x with weight, plus bias [out], which can be undefined. For signals,
 // weight is [out, C / groups, kernel]. For volumes, it is [out, C / groups, kernel d, kernel h,
-// kernel w]. conv3d() uses memory for kernel d copies of x.
+// kernel w]. conv3d() and conv_transpose3d() use memory for kernel d copies of a volume.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
@@ -172,8 +172,8 @@ struct LpPool3dOptions {
     bool ceil_mode = false;
 };
 // Return (sum of x^p over each window)^(1 / p), with p = norm_type. As in PyTorch, a negative sum
-// gives NaN unless p is 1, and the sum of an incomplete window is scaled to a full window. Throw
-// the errors of avg_pool2d(), and ValueError if norm_type is 0.
+// gives NaN unless 1 / p is an integer, and the sum of an incomplete window is scaled to a full
+// window. Throw the errors of avg_pool2d(), and ValueError if norm_type is 0.
 Tensor lp_pool1d(const Tensor& x, double norm_type, std::int64_t kernel,
                  const LpPool1dOptions& options = {});
 Tensor lp_pool2d(const Tensor& x, double norm_type, Size2 kernel,

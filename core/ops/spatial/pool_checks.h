@@ -15,8 +15,8 @@ struct PoolSizes {
 };
 
 // Throws DTypeError unless x is floating (or i64, i32 or u8, if `integers` is true). Throws
-// ShapeError unless x has `spatial` spatial dimensions, of which none is empty. Also throws the
-// errors of check_device().
+// ShapeError unless x has `spatial` spatial dimensions after C or N, C, or if one of them or C is
+// empty. Also throws the errors of check_device().
 void check_pool_input(const char* op, const Tensor& x, int spatial, bool integers = false);
 // Throws ValueError unless all sizes are positive and below 2^31. `name`, such as "the kernel", is
 // used in the message.
