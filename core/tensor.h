@@ -119,7 +119,8 @@ class Tensor {
     void operator=(const Tensor&) && = delete;  // use x[0].copy_(y) or x.index_put_({0}, y)
 
     // Returns a contiguous tensor with uninitialized memory. Throws ShapeError for a negative size
-    // or a number of bytes beyond int64, and OutOfMemory.
+    // or a number of bytes beyond int64, OutOfMemory, the DeviceErrors of Storage (core/storage.h),
+    // and UsageError if requires_grad is true and the dtype is not floating.
     static Tensor empty(const Shape& shape, TensorOptions options = {});
     // Returns a contiguous CPU tensor over existing memory, which is not copied. The memory must
     // stay valid until the last tensor that uses it is destroyed; `release` is then called, on the
@@ -221,11 +222,13 @@ class Tensor {
     // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
     // be recorded, and throw UsageError. Also throw UsageError if an op must be recorded and this
     // tensor is a leaf that requires a gradient or shares memory with other tensors. Then write
-    // x.index_put_({0}, y) instead of x[0].copy_(y). The operand is broadcast to the shape of this
-    // tensor (ShapeError if this is impossible) and converted to the dtype of this tensor. A
-    // floating result cannot be stored in an integer tensor, nor an integer one in a boolean tensor
-    // (DTypeError), except by copy_ and fill_, which convert. The operand may share memory with
-    // this tensor. clamp_ throws ValueError if neither bound is given.
+    // x.index_put_({0}, y) instead of x[0].copy_(y). All but fill_ throw UsageError if elements of
+    // this tensor share memory (expand). The operand is broadcast to the shape of this tensor
+    // (ShapeError if this is impossible) and converted to its dtype. A floating result cannot be
+    // stored in an integer tensor, nor an integer one in a boolean tensor (DTypeError), except by
+    // copy_ and fill_, which convert. sub_ throws DTypeError for booleans. The operand may share
+    // memory with this tensor; only copy_ and index_put_ accept one on another device
+    // (DeviceError). clamp_ throws ValueError if neither bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
@@ -276,8 +279,8 @@ class Tensor {
     Tensor operator/=(Scalar value) && { return div_(value); }
 
     // Fill the tensor in place with random values from the default generator: uniform in [low,
-    // high), or normally distributed. Throw ValueError for a range that is reversed or not finite,
-    // and for a negative std.
+    // high), or normally distributed. Throw DTypeError unless the dtype is floating, and ValueError
+    // for a range that is reversed or not finite, and for a negative std.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
     // Makes this tensor use the storage of the source, or of a copy if the source is not
@@ -308,8 +311,6 @@ class Tensor {
     Tensor squeeze(std::int64_t dim) const;
     Tensor unsqueeze(std::int64_t dim) const;
     Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
-    // Returns a view of every step-th element of [start, end) along a dimension. Negative bounds
-    // count from the end, and bounds are clamped, as in Python.
     Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
                  std::int64_t step = 1) const;
     Tensor select(std::int64_t dim, std::int64_t index) const;
@@ -317,8 +318,6 @@ class Tensor {
     std::vector<Tensor> split(std::int64_t size, std::int64_t dim = 0) const;
     std::vector<Tensor> split(const Dims& sizes, std::int64_t dim = 0) const;
     std::vector<Tensor> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
-    // Returns the elements that the indices select, as in x.index({Slice(0, 2), 1}); see
-    // core/indexing.h.
     Tensor index(const std::vector<TensorIndex>& indices) const;
     Tensor index_select(std::int64_t dim, const Tensor& index) const;
     Tensor gather(std::int64_t dim, const Tensor& index) const;

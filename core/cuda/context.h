@@ -17,7 +17,8 @@ void check_not_capturing(const char* op, cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 
 // Waits for the context's stream, then throws the errors that kernels reported on the streams of
-// its device that this thread has used.
+// the context's device that this thread has used. Throws UsageError if the stream is being
+// captured.
 void wait_for(kernels::Cuda& on);
 
 // Returns whether this process has used the CUDA driver. If so, a forked child cannot use it.

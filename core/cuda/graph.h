@@ -75,7 +75,7 @@ class GraphCapture {
     GraphCapture& operator=(const GraphCapture&) = delete;
 
     // Ends the capture, after which the graph can be replayed. Throws UsageError if the capture has
-    // already ended.
+    // already ended, and CudaError if it failed; then the graph stays empty.
     void end();
 
   private:

@@ -32,7 +32,8 @@ void set_limit(int device, std::int64_t bytes);
 // Identifies a memory pool, which one or more CUDA graphs use. Between begin_pool and end_pool,
 // blocks for `stream`, and for other streams that take part in its capture, are allocated from the
 // pool. Freed blocks return to the pool, so that replays use the same addresses. After the pool is
-// released and its last block is freed, the memory is returned to the driver.
+// released and its last block is freed, the memory is returned to the driver. begin_pool() throws
+// UsageError if another pool of the device has begun and not ended.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);
 void begin_pool(int device, PoolId pool, cudaStream_t stream);
@@ -43,12 +44,14 @@ void release_pool(int device, PoolId pool) noexcept;
 
 namespace pinned_memory {
 
-// Returns `size` bytes of page-locked host memory aligned to 64 bytes. size must not be 0.
+// Returns `size` bytes of page-locked host memory aligned to 64 bytes. size must not be 0. Throws
+// OutOfMemory.
 void* allocate(std::size_t size);
 void deallocate(void* block) noexcept;
 // Declares that work queued on the stream uses the block. The block is reused only after this work
 // is done.
 void record_stream(void* block, cudaStream_t stream);
+// Returns whether the address is within a block in use.
 bool owns(const void* block);
 
 }  // namespace pinned_memory

@@ -5,8 +5,9 @@
 
 namespace axle::distributions {
 
-// The parameters of a discrete distribution: probabilities or logits, of which exactly one must be
-// defined (ValueError).
+// The parameters of a discrete distribution: floating probabilities or logits, of which exactly one
+// must be defined (ValueError). The logits of given probabilities are computed after limiting the
+// probabilities to [epsilon, 1 - epsilon] of the dtype, so that they are finite.
 struct ProbsOrLogits {
     Tensor probs = {}, logits = {};
 };
@@ -18,7 +19,7 @@ class Categorical : public Distribution {
     // Throws ValueError if a probability is negative, all probabilities of a distribution are 0, or
     // a normalized parameter is NaN, and ShapeError for 0-d parameters.
     explicit Categorical(const ProbsOrLogits& parameters, bool validate_args = true);
-    Tensor log_prob(const Tensor& value) const override;  // value is i64 or i32
+    Tensor log_prob(const Tensor& value) const override;  // value is i64 or i32 (DTypeError)
     Tensor entropy() const override;
     Tensor mean() const override;
     Tensor variance() const override;
@@ -34,7 +35,7 @@ class Bernoulli : public Distribution {
   public:
     // Throws ValueError for probabilities outside of [0, 1] and for logits that are NaN.
     explicit Bernoulli(const ProbsOrLogits& parameters, bool validate_args = true);
-    Tensor log_prob(const Tensor& value) const override;
+    Tensor log_prob(const Tensor& value) const override;  // value is floating (DTypeError)
     Tensor entropy() const override;
     Tensor mean() const override { return probs; }
     Tensor variance() const override;

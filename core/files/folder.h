@@ -35,8 +35,9 @@ std::pair<std::uint64_t, std::uint64_t> identity_of_folder(const std::string& pa
 // Returns the names in a folder, sorted, without "." and "..".
 std::vector<std::string> list_folder(const std::string& path);
 
-// The paths in a folder and its subfolders, relative to it and sorted, so that a folder precedes
-// its contents. `others` contains everything else, such as symbolic links and devices.
+// The paths in a folder and its subfolders, relative to the folder. Each folder is listed in the
+// order of its names, and a subfolder precedes its contents. `others` contains everything else,
+// such as symbolic links and devices.
 struct FolderContents {
     std::vector<std::string> folders, files, others;
 };

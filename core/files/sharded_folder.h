@@ -77,7 +77,7 @@ class ShardedFolder {
     // Reads and checks the index. `check` is called before bytes of any other file are used.
     explicit ShardedFolder(std::string path, ByteCheck check = {});
 
-    // Returns whether a folder contains an index of this format.
+    // Returns whether a folder contains a file with the name of the index, which is not read.
     static bool is_one(const std::string& path);
 
     const std::string& path() const { return path_; }

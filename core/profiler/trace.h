@@ -72,7 +72,7 @@ struct TableOptions {
     std::size_t row_limit = 100;
     std::size_t max_name_column_width = 55;  // longer names are shortened
 };
-// Returns the rows as a text table.
+// Returns the rows as a text table. Throws ValueError for a sort_by that sort_rows() rejects.
 std::string table(std::vector<Row> rows, const TableOptions& options = {});
 
 // Return a time as text such as "1.234ms", and a size as text such as "12.50 MiB".

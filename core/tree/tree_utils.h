@@ -39,8 +39,8 @@ Tree recursively_apply(
 
 // Merges trees of the same structure by concatenating their tensors along `dim`. Throws ValueError
 // if the structures differ, a leaf is not a tensor or there are no trees. Throws ShapeError if the
-// shapes of tensors do not match, and DeviceError if their devices differ. A single tree is
-// returned unchanged.
+// shapes of tensors do not match, and DeviceError if their devices differ. For a single tree,
+// returns a copy, in which leaves that are not tensors are kept.
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim = 0);
 // Returns views of rows [begin, end) of every tensor. Negative indices count from the end and
 // bounds are clamped, as in Python. Other leaves are kept. Throws ShapeError for a 0-d tensor.
@@ -72,7 +72,7 @@ Tree initialize_tensors(const Tree& structure);
 // Returns the tree with every tensor replaced by the list of its sizes. Other leaves are kept.
 Tree get_shape(const Tree& tree);
 // Returns the tree with every tensor replaced by nested lists of numbers or booleans. Other leaves
-// are kept. Waits for GPU tensors.
+// are kept. Waits for GPU tensors. Throws the errors of Tensor::to_vector().
 Tree listify(const Tree& tree);
 
 // Returns the tree with the last row (along dim) of every tensor repeated until the number of rows
