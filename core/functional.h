@@ -68,8 +68,8 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 // Returns x / sqrt(mean of x^2 + eps) over the last dimension, times weight [size of the last
-// dimension], which can be undefined. The default of eps is
-// the machine epsilon of f32 (1.2e-7), or of f64 (2.2e-16) for f64, as in PyTorch.
+// dimension], which can be undefined. The default of eps is the machine epsilon of f32 (1.2e-7), or
+// of f64 (2.2e-16) for f64, as in PyTorch.
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, std::optional<double> eps = {});
 // Returns x [N, C, ...] normalized over all dimensions except C. All other tensors are [C] or
 // undefined. If training is true, uses the batch statistics, and changes running_mean and

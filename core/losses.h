@@ -3,8 +3,8 @@
 //
 // Losses are computed in f64 if an operand is f64, and otherwise in f32 (mse_loss: in the promoted
 // dtype of the operands). The result has the promoted dtype of the operands; under autocast, f16
-// and bf16 give f32. The dtypes of weights, and of the targets of the functions for binary cross
-// entropy, do not matter. Reduction::mean and Reduction::sum give a 0-d tensor, and Reduction::none
+// and bf16 give f32. Weights, and the targets of the functions for binary cross entropy, do not
+// change these dtypes. Reduction::mean and Reduction::sum give a 0-d tensor, and Reduction::none
 // gives one loss per element or per sample. A `weight` is a factor of each loss.
 #pragma once
 

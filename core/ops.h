@@ -2,8 +2,9 @@
 // parentheses.
 //
 // The following rules apply to all ops unless a comment states otherwise. Operands must be on one
-// device. Dtypes are promoted as in PyTorch. A negative dimension counts from the end. Results are
-// new tensors, except for the ops under "views".
+// device. Dtypes are promoted as in PyTorch, except that a bool tensor and a boolean number give
+// i64. A negative dimension counts from the end. Results are new tensors, except for the ops under
+// "views".
 //
 // Ops throw UsageError for an undefined operand, DeviceError for operands on different devices, and
 // DTypeError for an unsupported dtype. They throw ShapeError for shapes that do not match, and
@@ -133,8 +134,9 @@ Tensor expand(const Tensor& x, const Shape& shape);
 Tensor squeeze(const Tensor& x);                      // removes all dimensions of size 1
 Tensor squeeze(const Tensor& x, std::int64_t dim);    // removes dim if its size is 1
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);  // inserts a dimension of size 1
-// The following ops throw ShapeError if x is 0-d; select() throws IndexError.
-//
+// narrow(), slice(), split() and chunk() throw ShapeError if x is 0-d, and select() throws
+// IndexError.
+
 // Returns the elements [start, start + length) along dim. A negative start counts from the end.
 // Throws IndexError if the elements are out of range.
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
@@ -153,8 +155,8 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim =
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 // Copy the tensors into one tensor, along the existing dimension dim (cat) or along a new dimension
-// dim (stack). cat() leaves out tensors of shape [0] unless all tensors are 1-d. Throw ValueError
-// if the list is empty.
+// dim (stack). cat() leaves out tensors of shape [0] unless all tensors are 1-d, and throws
+// ShapeError for 0-d tensors. Throw ValueError if the list is empty.
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);
 // Reverses the broadcasting of `shape` to x's shape: returns x summed over the repeated dimensions,

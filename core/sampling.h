@@ -24,8 +24,7 @@ struct GridSampleOptions {
 // 2], the result is [N, C, Ho, Wo]. For volumes x [N, C, D, H, W] and grid [N, Do, Ho, Wo, 3], it
 // is [N, C, Do, Ho, Wo]. A position is (x, y) or (x, y, z), from -1 to 1 along the width, the
 // height and the depth. x and grid have one floating dtype (DTypeError); under autocast, their
-// floating dtypes can differ. Throws ShapeError if other
-// dimensions of x than N and C are empty.
+// floating dtypes can differ. Throws ShapeError if other dimensions of x than N and C are empty.
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
 // Returns the grid of the affine maps theta for a result of the given size. For [N, C, H, W], theta
 // is [N, 2, 3] and the grid is [N, H, W, 2]. For [N, C, D, H, W], theta is [N, 3, 4] and the grid

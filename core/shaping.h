@@ -106,8 +106,7 @@ std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
 // or the parts between the given indices. The indices are bounds of slices, as in Python. hsplit()
 // splits dim 1 (of a vector dim 0), vsplit() dim 0 and dsplit() dim 2; with sections, these three
 // need a size that is divisible (ShapeError). Throw ValueError unless sections is positive, and
-// ShapeError if x has too few dimensions: none, for vsplit() fewer than 2, for dsplit() fewer
-// than 3.
+// ShapeError if x has too few dimensions (vsplit() needs 2, dsplit() 3, and the others 1).
 std::vector<Tensor> tensor_split(const Tensor& x, std::int64_t sections, std::int64_t dim = 0);
 std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<std::int64_t>& indices,
                                  std::int64_t dim = 0);

@@ -76,7 +76,7 @@ struct Impl {
     DType dtype = f32;
     OwningPtr<autograd::Meta> autograd;  // null until a gradient is needed
 
-    // A converted copy of this tensor that an op caches (packed weights, a bf16 copy). The copy is
+    // A converted copy of this tensor that is cached, such as the cast of autocast(). The copy is
     // valid while storage and version are unchanged. A copy that was created during a graph capture
     // is used only within that capture, because every replay must create it again.
     struct Derived {

@@ -128,9 +128,8 @@ int backward_depth();
 // set_detect_anomaly does). While detection is on, a pass throws NumericsError if a rule returns
 // NaN in a gradient, or if a root or its gradient contains NaN. The message names the op of the
 // rule, and the op of the forward pass that first made a NaN, if this op was recorded while
-// detection was on.
-// Training becomes much slower, because the check reads every result and waits for the GPU. The
-// default is false.
+// detection was on. Training becomes much slower, because the check reads every result and waits
+// for the GPU. The default is false.
 void set_detect_anomaly(bool on);
 bool is_anomaly_detection_enabled();
 

@@ -8,7 +8,7 @@
 namespace axle {
 
 // Formats a size as Accelerate does: "1023 bytes", "1.0 KB", "413.18 MB". Units are powers of 1024.
-// Numbers have up to two decimals; integers below 1 KB have none.
+// Numbers have one or two decimals; integers below 1 KB have none.
 std::string convert_bytes(std::int64_t bytes);
 std::string convert_bytes(double bytes);
 
