@@ -113,7 +113,8 @@ struct MaxPoolOptions {
 // Returns the maximum of each window. x can also be i64, i32 or u8.
 Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
 // Returns the maxima, and the position h * W + w of each maximum in its plane (i64). If several
-// elements are equal to the maximum, returns the position of the first one.
+// elements are equal to the maximum, returns the position of the first one; of several NaNs, of the
+// last one.
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
                                                   const MaxPoolOptions& options = {});
 struct AvgPoolOptions {

@@ -250,21 +250,22 @@ enum class Gelu : std::uint8_t { erf, tanh };  // exact formula, or GPT-2's appr
 Tensor gelu(const Tensor& x, Gelu form = Gelu::erf);
 Tensor silu(const Tensor& x);
 Tensor softsign(const Tensor& x);  // computes x / (1 + |x|)
-// Returns x limited to [low, high]. If a bound has a fraction, integers become f32. Throws
-// ValueError if neither bound is given.
+// Returns x limited to [low, high], or high where low is above high. If a bound has a fraction,
+// integers become f32. Throws ValueError if neither bound is given.
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
 // --- reductions; an empty list of dims means all (reduce.cpp; cumsum, cumprod: scan.cpp). Throw
 // ValueError if a dimension is listed twice, and max, min, argmax and argmin also if an element of
-// the result would be computed from no elements.
+// the result would be computed from no elements. The max and min of elements that include NaN are
+// NaN.
 Tensor sum(const Tensor& x, const Dims& dims = {},
            bool keepdim = false);  // bool and integers give i64
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& x, const Dims& dims = {},
            bool keepdim = false);  // equal elements share the gradient
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-// Return the index (i64) of the first maximum or minimum along dim.
+// Return the index (i64) of the first NaN along dim, or else of the first maximum or minimum.
 Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // Returns the variance over dims. The sum of squared differences from the mean is divided by n -

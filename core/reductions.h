@@ -61,7 +61,8 @@ Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 std::pair<Tensor, Tensor> aminmax(const Tensor& x, std::optional<std::int64_t> dim = {},
                                   bool keepdim = false);
 // Return the extreme elements along dim and their indices (i64), as torch.max(x, dim) does. If
-// elements are equal, the first one is selected, and only this element gets a gradient.
+// elements are equal, the first one is selected (NaN before all numbers), and only this element
+// gets a gradient.
 std::pair<Tensor, Tensor> max_with_indices(const Tensor& x, std::int64_t dim, bool keepdim = false);
 std::pair<Tensor, Tensor> min_with_indices(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // Return, for each element, the largest or smallest element up to it along dim, and its index
