@@ -10,7 +10,7 @@ struct Device {
     enum class Type : unsigned char { cpu, cuda, meta };
 
     Type type = Type::cpu;
-    int index = 0;
+    int index = 0;  // of the GPU; 0 for the other types
 
     static constexpr Device cpu() { return {Type::cpu, 0}; }
     static constexpr Device cuda(int index = 0) { return {Type::cuda, index}; }

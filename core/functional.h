@@ -59,8 +59,10 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
-// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp). All operands are floating, and all
-// or none of them are f64 (DTypeError). Return e^x / (sum of e^x along dim), and its logarithm.
+// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp). Operands are floating, and all or
+// none of them are f64 (DTypeError).
+
+// Return e^x / (sum of e^x along dim), and its logarithm.
 Tensor softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
 // Returns x normalized over the last dimension, times weight, plus bias. weight and bias are [size

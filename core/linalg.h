@@ -132,8 +132,9 @@ Tensor vander(const Tensor& x, std::optional<std::int64_t> n = {});
 enum class MatrixNorm : std::uint8_t { fro, nuc };
 // Return norms of the matrices in two dimensions. The orders of the second overload are 1 (the
 // largest sum of |x| of a column), inf (of a row) and 2 (the largest singular value). Orders -1,
-// -inf and -2 are the smallest of these values. Throw ValueError for another order and unless dims
-// are two different dimensions. `nuc`, 2 and -2 throw LinAlgError as svd() does.
+// -inf and -2 are the smallest of these values. `fro` is vector_norm(x, 2, dims, keepdim), which
+// does not compute in f64. Throw ValueError for another order and unless dims are two different
+// dimensions. `nuc`, 2 and -2 throw LinAlgError as svd() does.
 Tensor matrix_norm(const Tensor& x, MatrixNorm ord = MatrixNorm::fro, const Dims& dims = {-2, -1},
                    bool keepdim = false);
 Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims = {-2, -1}, bool keepdim = false);

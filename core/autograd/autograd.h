@@ -2,8 +2,8 @@
 //
 // Each recorded op creates a Node, which has edges to the origins of its inputs and a gradient
 // rule. backward() first counts the in-edges of all reachable nodes and leaves, without recursion.
-// When the count of a node reaches zero, its rule runs; when the count of a leaf reaches zero, its
-// gradient is final.
+// When the count of a node reaches zero, its rule runs, unless no gradient has reached the node.
+// When the count of a leaf reaches zero, its gradient is final.
 #pragma once
 
 #include <cstdint>

@@ -56,8 +56,8 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
     return y;
 }
 
-// Returns dx = dy f'(v). The result can be differentiated once if the formula has a second
-// derivative.
+// Returns dx = dy f'(v), where v is the input of f, or its output if F::kSavesOutput is true. The
+// result can be differentiated once.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);

@@ -1,4 +1,4 @@
-// Text utilities: search for the closest match, UTF-8, number formatting, random text.
+// Text utilities: search for the closest match, UTF-8, letter case, number formatting, random text.
 #pragma once
 
 #include <charconv>
