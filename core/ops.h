@@ -34,7 +34,8 @@
 
 namespace axle {
 
-// --- creation (create.cpp); throws ShapeError for a negative size, and OutOfMemory
+// --- creation (create.cpp); throws ShapeError for a negative size, DeviceError for a device that
+// does not exist, and OutOfMemory
 Tensor empty(const Shape& shape, TensorOptions options = {});  // elements are not initialized
 Tensor empty_like(const Tensor& x);                            // returns a contiguous tensor
 Tensor zeros(const Shape& shape, TensorOptions options = {});

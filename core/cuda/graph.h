@@ -14,8 +14,8 @@
 // default generator, the same numbers as without a graph.
 //
 // Run the work once or twice before the capture, because initialization on first use (library
-// plans, caches) cannot be captured. During a capture, functions that read GPU memory, such as
-// item(), throw UsageError.
+// plans, caches) cannot be captured. During a capture, functions that copy between the CPU and a
+// GPU, such as item() and to(device), throw UsageError.
 #pragma once
 
 #include <cstdint>
