@@ -19,9 +19,8 @@ kernels::AttentionParams attention_params(const AttentionOptions& options, std::
                                           std::int64_t head_size, const kernels::WeightGrid& grid);
 
 // Returns the attention of q to k and v. The result can be differentiated. `mask` has the meaning
-// of AttentionOptions::mask. Throws the errors of scaled_dot_product_attention(),
-// ShapeError if the head sizes of k and v differ, and UsageError for dropout with a mask that
-// requires a gradient.
+// of AttentionOptions::mask. Throws the errors of scaled_dot_product_attention(), ShapeError if the
+// head sizes of k and v differ, and UsageError for dropout with a mask that requires a gradient.
 Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
                          const kernels::AttentionParams& params, const Tensor& mask = {});
 
