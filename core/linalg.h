@@ -37,9 +37,9 @@ Tensor cholesky(const Tensor& x, bool upper = false);
 // [..., n] if it is 1-d or has the shape of A without its last dimension; throws ShapeError for a
 // vector if left is false.
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
-// Returns the solution of solve() for triangular A. Only one triangle of A is read. If
-// unitriangular is true, the diagonal of A counts as 1. B is a matrix. A singular A gives
-// infinities or NaN.
+// Returns the solution of solve() for triangular A and B that is not a vector. Only the upper (or
+// lower) triangle of A is read. If unitriangular is true, the diagonal of A counts as 1. A singular
+// A gives infinities or NaN.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
                         bool unitriangular = false);
 Tensor inv(const Tensor& x);  // the inverse

@@ -35,9 +35,9 @@ Tensor addbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1
 // are square. If n is negative, throws DTypeError unless x is floating, and linalg::LinAlgError if
 // a matrix is singular.
 Tensor matrix_power(const Tensor& x, std::int64_t n);
-// Return the product of two or more matrices in the order that needs the fewest multiplications.
-// The first and the last operand of multi_dot can be vectors. Throw ValueError if chain_matmul gets
-// no operand or multi_dot fewer than two.
+// Return the product of matrices in the order that needs the fewest multiplications. The first and
+// the last operand of multi_dot can be vectors. chain_matmul returns a single operand unchanged.
+// Throw ValueError if chain_matmul gets no operand or multi_dot fewer than two.
 Tensor multi_dot(const std::vector<Tensor>& operands);
 Tensor chain_matmul(const std::vector<Tensor>& operands);
 

@@ -1,4 +1,5 @@
-// Automatic mixed precision: a thread-local dtype for matrix products.
+// Automatic mixed precision: a thread-local dtype for ops that are faster in low precision, such as
+// matrix products and convolutions.
 #pragma once
 
 #include <optional>
