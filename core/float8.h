@@ -23,9 +23,9 @@ float float8_range(DType dtype);
 // defined, it is set to max(largest, max|x|). Throws DTypeError unless x is floating and dtype is
 // an fp8 type.
 Float8Tensor to_float8(const Tensor& x, DType dtype, const Tensor& scale, const Tensor& largest);
-// Converts x with a scale computed from x: the largest absolute element becomes the largest finite
-// number of dtype. If power_of_two is true, the scale is rounded down to a power of two. Throws
-// DTypeError as the other overload does.
+// Converts x with a scale computed from x: the largest absolute element (at least 1e-12) becomes
+// the largest finite number of dtype. If power_of_two is true, the scale is rounded down to a power
+// of two. Throws DTypeError as the other overload does.
 Float8Tensor to_float8(const Tensor& x, DType dtype, bool power_of_two = false);
 // Returns the values converted to f32. The scale is not applied.
 Tensor float8_values(const Tensor& values);

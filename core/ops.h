@@ -1,5 +1,5 @@
-// All tensor operations by family. The file in core/ops/ that implements a family is named in
-// parentheses.
+// Tensor operations by family. The file in core/ops/ that implements a family is named in
+// parentheses. The headers of the other families are listed at the end of this file.
 //
 // The following rules apply to all ops unless a comment states otherwise. Operands must be on one
 // device. Dtypes are promoted as in PyTorch, except that a bool tensor and a boolean number give

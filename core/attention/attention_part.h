@@ -29,7 +29,8 @@ Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
 struct AttentionPart {
     Tensor out, lse;
 };
-// Computes the attention to some of the keys, without recording it for backward.
+// Computes the attention to some of the keys, without recording it for backward. Throws the errors
+// of attention_to_part() for q, k and v.
 AttentionPart attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
                              const kernels::AttentionParams& params);
 

@@ -18,7 +18,8 @@ inline Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1
 // Expands a 1-d index of slices along dim to `shape`.
 Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape);
 
-// Returns the positions of true: one i64 vector for each dimension of the mask.
+// Returns the positions of true: one i64 vector for each dimension of the mask. Waits for a GPU,
+// and throws DeviceError on the meta device.
 std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask);
 
 // Returns an index into dimension `dim` of `shape` as i64, with negative values counted from the
