@@ -323,7 +323,8 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- rounding, logic, special functions, activations: core/elementwise.h
 // --- norms, extremes, order statistics, counts: core/reductions.h
 // --- products named as in PyTorch, einsum, distances: core/products.h
-// --- products, convolution, normalization, pooling, attention: core/functional.h
+// --- products, convolution, normalization, pooling, resizing, padding, attention:
+//     core/functional.h
 // --- losses: core/losses.h
 //
 // Programs include the following headers where they use them.

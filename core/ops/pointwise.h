@@ -16,7 +16,7 @@ namespace axle {
 
 // Returns the number as a 0-d tensor, for use as an operand of a binary op with x. The tensor
 // broadcasts. The op's result has the dtype of x unless the number has a higher category, such as a
-// floating number for integers.
+// floating number for integers, or x is boolean; then it is f32 or i64.
 inline Tensor scalar_operand(Scalar value, const Tensor& x) {
     return full({}, value, {.dtype = promote(x.dtype(), value), .device = x.device()});
 }
