@@ -337,7 +337,8 @@ class Tensor {
     // core/ops.h).
     std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
     std::pair<Tensor, Tensor> min(std::int64_t dim, bool keepdim = false) const;
-    // Return the position of the first maximum or minimum in the row-major order of all elements.
+    // Return the position of the first NaN, or else of the first maximum or minimum, in row-major
+    // order.
     Tensor argmax() const;
     Tensor argmin() const;
     Tensor argmax(std::int64_t dim, bool keepdim = false) const;

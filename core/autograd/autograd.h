@@ -112,9 +112,10 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 // final and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is
 // not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-// Add hooks that run at the beginning and at the end of every pass of backward(), but not of
-// grad(), in this process. `leaves` contains the leaves that the pass will reach; it is computed
-// before the first rule runs. The end hooks do not run if the pass throws.
+// Add hooks that run at the beginning and at the end of every pass of backward() and of
+// GradientQueue::flush() (deferred.h), but not of grad(), in this process. `leaves` contains the
+// leaves that the pass will reach; it is computed before the first rule runs. The end hooks do not
+// run if the pass throws.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);

@@ -45,7 +45,7 @@ void check_condition(const char* distribution, const char* name, const char* con
 // Throws the error of check_condition() if an element is NaN.
 void check_not_nan(const char* distribution, const char* name, const Tensor& x);
 
-// A batch of probability distributions. Objects are immutable; copies share their parameters.
+// A batch of probability distributions. Copies share their parameters, which must not be changed.
 class Distribution {
   public:
     virtual ~Distribution() = default;

@@ -1,6 +1,6 @@
-// Private to core: factorizations of one matrix in host memory, which Eigen computes. Matrices are
-// row-major f64, one row after another. Eigen is instantiated for f64 only, because each further
-// dtype would double the compile time. Results for f32 are rounded.
+// Private to core: factorizations and functions of one matrix in host memory, implemented with
+// Eigen. Matrices are row-major f64, one row after another. Eigen is instantiated for f64 only,
+// because each further dtype would double the compile time. Results for f32 are rounded.
 #pragma once
 
 #include <cstdint>
