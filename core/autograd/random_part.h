@@ -23,7 +23,7 @@ class RandomPartGuard {
     RandomPartGuard(const RandomPartGuard&) = delete;
     RandomPartGuard& operator=(const RandomPartGuard&) = delete;
 
-    // Returns the part of the innermost guard of this thread, by default {0, 0, 1}.
+    // Returns the part of the innermost guard of this thread with parts > 1, by default {0, 0, 1}.
     static const RandomPart& current();
 
   private:

@@ -1,4 +1,4 @@
-// All probability distributions.
+// Includes the headers of all probability distributions.
 #pragma once
 
 #include "core/distributions/discrete.h"
