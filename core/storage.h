@@ -27,9 +27,10 @@ class ShardProvider {
     // Called before the function `op` copies elements to the program's memory, changes elements or
     // replaces the storage. Throws UsageError if this is not allowed.
     virtual void check_host_access(const char* op) const = 0;
-    // Called when this process has changed its part of the elements.
+    // Called by bump_version() of the storage, when this process has changed elements.
     virtual void changed() = 0;
-    // Returns an address that identifies the group of processes that share the storage.
+    // Returns an address that identifies the group of processes that share the storage, or null if
+    // only this process uses it.
     virtual const void* processes() const = 0;
     // Gathers the 0-d tensor `number` of each process that shares the storage. Returns them as a
     // 1-d tensor, in rank order. All of these processes must call this function.
