@@ -37,24 +37,27 @@ class GradScaler {
     GradScaler(GradScaler&& other) noexcept;
     GradScaler& operator=(GradScaler&& other) noexcept;
 
-    // Returns loss * scale.
+    // Returns loss * scale, or the loss itself if the scaler is disabled.
     Tensor scale(const Tensor& loss);
     // Divides the gradients by the scale and records whether all gradients are finite. Throws
     // UsageError if unscale_() is called twice for an optimizer between two updates, after step(),
     // or in a graph capture before the first step of the optimizer. Throws ValueError for f16
-    // gradients, because f16 cannot represent the results.
+    // gradients, because f16 cannot represent the results, and DeviceError if the gradients are on
+    // several devices.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
     // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if step() is called
     // twice for an optimizer between two updates, if no parameter has a gradient, or if the first
-    // step of an optimizer is captured in a graph.
+    // step of an optimizer is captured in a graph, DeviceError if the gradients are on several
+    // devices, and the errors of Optimizer::step().
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
     // finite. Otherwise counts the update: after growth_interval such updates in a row, multiplies
     // the scale by growth_factor, unless the result exceeds f32, and counts from 0 again. Throws
     // UsageError if no gradients were checked.
     void update();
-    // Sets the scale to new_scale. Throws ValueError unless new_scale is a positive f32.
+    // Sets the scale to new_scale, and forgets the gradients checked since the last update. Does
+    // not count as an update without a skip. Throws ValueError unless new_scale is a positive f32.
     void update(double new_scale);
 
     bool is_enabled() const { return options_.enabled; }
@@ -71,11 +74,12 @@ class GradScaler {
     // growth_interval, _growth_tracker. Returns an empty map if the scaler is disabled.
     Tree state_dict() const;
     // Loads a state from state_dict(), or does nothing if this scaler is disabled. Throws
-    // ValueError for the empty state of a disabled scaler and for values out of range, and
-    // IndexError if a value is missing.
+    // ValueError for the empty state of a disabled scaler and for values of another type or out of
+    // range, and IndexError if a value is missing.
     void load_state_dict(const Tree& state);
 
-    // Moves the state to a device. scale() moves it to the device of the loss.
+    // Creates the state on a device, or moves the state there. scale() moves it to the device of
+    // the loss, and a check of gradients to the device of the gradients.
     void to(Device device);
     // Sets a hook for sharded gradients. It is called with found_inf of each optimizer, an f64
     // tensor with the element 0 or 1. The hook must replace the element by the maximum over all

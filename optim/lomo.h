@@ -26,18 +26,18 @@ namespace axle::optim {
 // in a nested backward pass are applied when the outer pass ends.
 class FusedOptimizer : public Optimizer {
   public:
-    // Differentiates the loss and updates the parameters that get a gradient, with the learning
-    // rate lr. If a parameter is sharded, applies the gradients after the pass. Otherwise, with
-    // clip_grad_norm, runs two passes over the graph, because the norm of all gradients is needed
-    // before the first update. With two passes, throws UsageError if a leaf of the graph already
-    // has a gradient. Discards the gradients that the first pass adds to leaves of other
-    // optimizers. Throws UsageError during a graph capture and if the optimizer cannot update
-    // sharded parameters or slices (AdaLomo), ValueError if lr is negative, and the errors of
-    // autograd::backward().
+    // Differentiates the loss and updates the parameters that then have a gradient, with the
+    // learning rate lr, which replaces the rate of the options. If a parameter is sharded, applies
+    // the gradients after the pass. Otherwise, with clip_grad_norm, runs two passes over the graph,
+    // because the norm of all gradients is needed before the first update. With two passes, throws
+    // UsageError if a leaf of the graph already has a gradient. Discards the gradients that the
+    // first pass adds to leaves of other optimizers. Throws UsageError during a graph capture and
+    // if the optimizer cannot update sharded parameters or slices (AdaLomo), ValueError if lr is
+    // negative, and the errors of autograd::backward().
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
-    // Does the same for several optimizers at once. If `at_end` is true, runs one pass and applies
-    // the gradients after it; data parallel training needs this, because it averages the gradients
-    // during the pass.
+    // Does the same for several optimizers at once, each of which clips by the norm of its own
+    // gradients. If `at_end` is true, runs one pass and applies the gradients after it; data
+    // parallel training needs this, because it averages the gradients during the pass.
     static void fused_backward(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss,
                                double lr, bool at_end = false) {
         run(optimizers, loss, lr, at_end);
@@ -57,7 +57,8 @@ class FusedOptimizer : public Optimizer {
         double weight_decay;
     };
     // Initializes the optimizer. Constructors of derived classes must call this function. Throws
-    // ValueError for invalid settings.
+    // ValueError for settings out of range, for an empty list, and for parameters that are
+    // undefined, repeated or not leaves.
     void set_up(std::vector<Tensor> params, const Settings& settings);
 
     bool steps_in_backward() const final { return true; }
@@ -95,8 +96,10 @@ class FusedOptimizer : public Optimizer {
     Tensor clip_factor_;
 };
 
+// lr and weight_decay must be 0 or more, and the limits of clipping positive. Without a limit,
+// gradients are not clipped.
 struct LomoOptions {
-    double lr = 1e-3;
+    double lr = 1e-3;                            // fused_backward() replaces it
     std::optional<double> clip_grad_norm = {};   // maximum norm of all gradients as one vector
     std::optional<double> clip_grad_value = {};  // maximum absolute value of gradient elements
     double weight_decay = 0;
@@ -123,14 +126,15 @@ class Lomo : public FusedOptimizer {
     GroupTable<kernels::SgdGroup> table_;
 };
 
+// The ranges are those of LomoOptions, and clip_threshold must be positive.
 struct AdaLomoOptions {
-    double lr = 1e-3;
+    double lr = 1e-3;  // fused_backward() replaces it
     // The term added to squares, and the minimum scale of a parameter.
     std::array<double, 2> eps = {1e-30, 1e-3};
     double clip_threshold = 1;  // limit of the root mean square of an update
     double decay_rate = -0.8;
-    std::optional<double> clip_grad_norm = {};
-    std::optional<double> clip_grad_value = {};
+    std::optional<double> clip_grad_norm = {};   // as in LomoOptions
+    std::optional<double> clip_grad_value = {};  // as in LomoOptions
     double weight_decay = 0;
 };
 
@@ -139,9 +143,9 @@ struct AdaLomoOptions {
 //                                     each row and in each column, and v = r c^T / mean(r))
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
-// The saved state contains r as "exp_avg_sq_row" and c as "exp_avg_sq_col", or v as "exp_avg_sq" if
-// the parameter has fewer than two dimensions. "Matrices" are all other parameters; r and c belong
-// to their last two dimensions.
+// The saved state contains "step", and r as "exp_avg_sq_row" and c as "exp_avg_sq_col", or v as
+// "exp_avg_sq" if the parameter has fewer than two dimensions. "Matrices" are all other parameters;
+// r and c belong to their last two dimensions.
 class AdaLomo : public FusedOptimizer {
   public:
     explicit AdaLomo(std::vector<Tensor> params, AdaLomoOptions options = {});

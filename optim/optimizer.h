@@ -160,14 +160,14 @@ class Optimizer {
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
     // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups. The
     // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
-    // "rounding_seed", and each state has "step", even for SGD and Lion.
+    // "rounding_seed", and each state has "step", even for SGD and Lion. Waits for the device.
     Tree state_dict();
     // Copies options and state from the tree, and converts buffers to the device of their
-    // parameters and to f32 (f64 for f64 parameters). Missing options keep their values; unknown
-    // options are ignored. Throws ValueError if the number or the sizes of groups differ or an
-    // option has another type, IndexError if "state", "param_groups", the "params" of a group or a
-    // required "step" are missing, and ShapeError if a buffer does not have the shape that its
-    // parameter requires; the optimizer is then unchanged.
+    // parameters and to the dtypes of ParamState. Missing options keep their values; unknown
+    // options are ignored; ranges are not checked. Throws ValueError if the number or the sizes of
+    // groups differ or a value has another type, IndexError if "state", "param_groups", "params" or
+    // a required "step" is missing, and ShapeError if a buffer or a step count has another shape
+    // than its parameter requires; the optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
@@ -341,7 +341,7 @@ class GroupedOptimizer : public Optimizer {
         return groups_;
     }
     // Throws ValueError for options out of range and for undefined, repeated or non-leaf
-    // parameters.
+    // parameters, and the errors of Options::check_param(), such as ShapeError of Muon.
     void add_param_group(Group group) {
         before_access();
         group.check(name());

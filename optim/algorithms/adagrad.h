@@ -29,7 +29,7 @@ struct RMSpropOptions {
     double eps = 1e-8;
     double weight_decay = 0;  // added to the gradient
     double momentum = 0;
-    bool centered = false;  // whether to subtract the square of the average gradient
+    bool centered = false;  // whether to subtract the squared average gradient from square_avg
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 

@@ -35,9 +35,10 @@ struct AdamW8bitOptions {
 //     "absmax1", "absmax2"  the largest magnitude in each block
 // An element is its code's number (dynamic_code()) times the largest magnitude of its block. A step
 // computes new moments in f32 (f64 for f64 parameters), updates the parameter with them, and then
-// rounds them to the nearest numbers. Smaller parameters have "state1" and "state2" in f32, which
-// makes them equal to AdamW. A step copies a gradient that is not f32 or f64 or that a GradScaler
-// scales; otherwise it needs temporary memory for a part of a parameter only.
+// rounds them to the nearest numbers. Smaller parameters have "state1" and "state2" in f32 (or
+// f64), which makes them equal to AdamW. A step copies a gradient that is not f32 (f64 for f64
+// parameters), is strided, or is scaled by a GradScaler, and copies a strided parameter; otherwise
+// a step needs temporary memory for a part of a parameter only.
 class AdamW8bit : public TensorOptimizer<AdamW8bitOptions> {
   public:
     using TensorOptimizer::TensorOptimizer;

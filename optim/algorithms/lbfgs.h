@@ -16,7 +16,7 @@ namespace axle::optim {
 struct LBFGSOptions {
     double lr = 1;
     std::int64_t max_iter = 20;      // iterations in one step
-    std::int64_t max_eval = 0;       // calls of the closure in one step; 0: max_iter * 5 / 4
+    std::int64_t max_eval = 0;       // calls of the closure that end a step; 0: max_iter * 5 / 4
     double tolerance_grad = 1e-7;    // ends a step if no gradient element is larger
     double tolerance_change = 1e-9;  // ends a step if parameters or loss change less
     std::int64_t history_size = 100;
@@ -43,11 +43,13 @@ struct LBFGSOptions {
 //         return loss;
 //     });
 //
-// There is one group of parameters, on one device. A parameter without a gradient does not move.
-// step() throws UsageError without a closure, with several groups, during a graph capture, with a
-// GradScaler, and for parameters that are sharded or slices. If the closure throws, the parameters
-// may have moved. The memory of the history is 2 history_size times the memory of the parameters. A
-// state dict contains the state of the optimizer as the state of parameter 0, as in PyTorch.
+// There is one group of parameters, on one device. A parameter without a gradient counts as one
+// whose gradient is zero. step() throws UsageError without a closure, if the closure returns an
+// undefined tensor, with several groups, during a graph capture, with a GradScaler, and for
+// parameters that are sharded or slices. If the closure throws, the parameters may have moved. The
+// history has up to 2 history_size times the elements of the parameters, in f32 (f64 for f64
+// parameters). A state dict contains the state of the optimizer as the state of parameter 0, as in
+// PyTorch.
 class LBFGS : public GroupedOptimizer<LBFGSOptions> {
   public:
     explicit LBFGS(std::vector<Tensor> params, LBFGSOptions options = {});
@@ -80,7 +82,8 @@ class LBFGS : public GroupedOptimizer<LBFGSOptions> {
         Tensor gradient;    // the gradient of the last iteration
         double loss = 0;
     };
-    // The loss, negated if it is maximized, and the gradient of all parameters.
+    // The loss and the gradient of all parameters as one 1-d tensor, both negated if the loss is
+    // maximized.
     struct Evaluation {
         Tensor result = {};  // the result of the closure
         double loss = 0;

@@ -1,6 +1,6 @@
 // Lion (Chen et al., 2023, arXiv:2302.06675), and Rprop (Riedmiller and Braun, 1993) and ASGD
-// (Polyak and Juditsky, 1992) as in torch.optim. Lion and Rprop use only the signs of their
-// updates.
+// (Polyak and Juditsky, 1992) as in torch.optim. Lion uses only the sign of its update, and Rprop
+// only the signs of the gradients.
 #pragma once
 
 #include <array>

@@ -34,8 +34,8 @@ struct MuonOptions {
     double& momentum_ref() { return momentum; }
     std::vector<NamedOption> named();
     // Throws ValueError unless lr, weight_decay and eps are 0 or more, momentum is in [0, 1),
-    // ns_steps is in [1, 100), adjust_lr_fn is one of the names above, and stochastic_rounding is
-    // false.
+    // ns_steps is in [1, 100), adjust_lr_fn is nullopt or one of the names above, and
+    // stochastic_rounding is false.
     void check(const char* op) const;
     static void check_param(const Tensor& param);  // throws ShapeError unless it is a matrix
 };

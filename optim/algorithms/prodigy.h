@@ -25,7 +25,8 @@ struct ProdigyOptions {
     bool safeguard_warmup = false;  // removes lr from the denominator of the estimate
     double d0 = 1e-6;               // the first d
     double d_coef = 1;              // multiplies the estimate
-    double growth_rate = std::numeric_limits<double>::infinity();  // largest factor of d in a step
+    // The largest factor of d in a step, except that the first estimate above d0 sets d.
+    double growth_rate = std::numeric_limits<double>::infinity();
     std::int64_t slice_p = 1;  // the estimate uses every slice_p-th element of a parameter
     // Must be false, because Prodigy rounds parameters to nearest.
     bool stochastic_rounding = false;

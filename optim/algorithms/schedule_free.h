@@ -58,9 +58,9 @@ struct SGDScheduleFreeOptions {
     void check(const char* op) const;
 };
 
-// An optimizer that needs no schedule of the rate, because it evaluates an average of the weights.
-// It is created in training mode. Call eval() before you evaluate or save the model, and train()
-// before you continue training.
+// An optimizer that needs no schedule of the rate, because the model is evaluated with an average
+// of the weights. It is created in training mode. Call eval() before you evaluate or save the
+// model, and train() before you continue training. step() throws UsageError in evaluation mode.
 template <class Options>
 class ScheduleFree : public TensorOptimizer<Options> {
   public:
@@ -68,14 +68,13 @@ class ScheduleFree : public TensorOptimizer<Options> {
     using Group = ParamGroup<Options>;
 
     // Replace the parameters by the trained parameters (train()) or by their average (eval()). Do
-    // nothing if the optimizer is already in this mode.
+    // nothing if the optimizer is already in this mode. Wait for the device.
     void train() { set_mode(true); }
     void eval() { set_mode(false); }
 
   protected:
     bool saves_step() const override { return false; }
-    // Throws UsageError in evaluation mode. With a GradScaler, waits for the device, because a
-    // skipped step has no weight in the average.
+    // With a GradScaler, waits for the device, because a skipped step has no weight in the average.
     void update(Device device, std::span<const kernels::Slot> slots,
                 const kernels::StepScalars* scalars) override;
     // Moves the parameter, and writes z, for an update of SGD by `gradient`.

@@ -1,8 +1,8 @@
 // The schedules of Transformers, and get_scheduler(), which creates a schedule by name. In the
 // formulas, t is the epoch, lr0 the initial rate of a group, and p = (t - warmup_steps) /
 // (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps unless a
-// comment states otherwise; the formulas describe the rate after the warmup. All functions throw
-// ValueError for invalid numbers.
+// comment states otherwise; the formulas describe the rate after the warmup. The functions throw
+// ValueError if warmup_steps, training_steps or decay_steps is negative.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,14 @@ LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer
                                                             std::int64_t warmup_steps,
                                                             std::int64_t training_steps,
                                                             double cycles = 1);
-// Decays from lr0 to lr_end in proportion to (1 - p)^power, then keeps the rate at lr_end. lr0 of
-// the first group must be above lr_end; all groups use the factors of the first group.
+// Decays from lr0 to lr_end in proportion to (1 - p)^power, then keeps the rate at lr_end. Throws
+// ValueError unless lr0 of the first group is above lr_end; all groups use the factors of the first
+// group.
 LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                                    std::int64_t training_steps,
                                                    double lr_end = 1e-7, double power = 1);
 // The rate is lr0 / sqrt((t + timescale - warmup_steps) / timescale). timescale defaults to
-// warmup_steps, or to 10000 if there is no warmup.
+// warmup_steps, or to 10000 if there is no warmup. Throws ValueError unless timescale is positive.
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale = {});
 
@@ -64,11 +65,13 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t training_steps, MinLr end,
     double cycles = 0.5, std::optional<double> warmup_lr_rate = {});
 
+// How the rate changes in a phase whose progress q grows from 0 to 1. With one_minus_sqrt, the rate
+// falls in proportion to 1 - sqrt(q), and rises in proportion to 1 - sqrt(1 - q).
 enum class WsdShape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 struct WsdOptions {
-    // At least one of training_steps and stable_steps must be set; stable_steps takes precedence.
-    // If only training_steps is set, stable_steps = training_steps - warmup_steps - decay_steps.
+    // stable_steps takes precedence. If only training_steps is set, stable_steps = training_steps -
+    // warmup_steps - decay_steps.
     std::optional<std::int64_t> training_steps = {}, stable_steps = {};
     WsdShape warmup_type = WsdShape::linear;
     WsdShape decay_type = WsdShape::cosine;
@@ -77,7 +80,8 @@ struct WsdOptions {
 };
 
 // Raises the rate from min_lr_ratio * lr0 to lr0 (warmup), keeps it constant (stable) and lowers it
-// to min_lr_ratio * lr0 (decay).
+// to min_lr_ratio * lr0 (decay). Throws ValueError if neither training_steps nor stable_steps is
+// set.
 LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t decay_steps,
                           const WsdOptions& options);
 
@@ -86,8 +90,8 @@ LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::
 std::vector<std::string> scheduler_names();
 
 // Creates a schedule by its name in Transformers. scheduler_specific_kwargs is a map with
-// Transformers' names of options. Throws ValueError if the name or an option is unknown or a
-// required number is missing. For example:
+// Transformers' names of options. Throws ValueError if the name or an option is unknown, a value is
+// invalid, or a required number is missing. For example:
 //
 //     get_scheduler("cosine_with_min_lr", adamw, 100, 2000, {{"min_lr", 1e-5}})
 std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optimizer,

@@ -1,5 +1,5 @@
-// Schedules that depend on a metric, such as the evaluation loss. Constructors throw ValueError for
-// invalid numbers.
+// Schedules that depend on a metric, such as the evaluation loss. Constructors throw ValueError
+// unless factor is below 1, window_size is positive, and lists of rates have one number per group.
 #pragma once
 
 #include <cstdint>
@@ -53,15 +53,15 @@ struct PlateauOptions {
     MetricMode mode = MetricMode::min;
     double factor = 0.1;
     std::int64_t patience = 10;  // steps without improvement that do not change the rate
-    double threshold = 1e-4;
+    double threshold = 1e-4;     // smaller improvements do not count
     ThresholdMode threshold_mode = ThresholdMode::rel;
     std::int64_t cooldown = 0;  // steps after a reduction that are not counted
     PerGroup min_lr = 0;
-    double eps = 1e-8;  // smaller changes of the rate are skipped
+    double eps = 1e-8;  // changes of the rate by at most eps are skipped
 };
 
 // Multiplies lr by factor, but keeps lr at min_lr or above, when the metric has not improved for
-// more than `patience` steps.
+// more than `patience` steps. A step throws ValueError if min_lr is a list and groups were added.
 class ReduceLROnPlateau : public MetricScheduler {
   public:
     explicit ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
@@ -84,14 +84,14 @@ class ReduceLROnPlateau : public MetricScheduler {
 struct GreedyOptions {
     MetricMode mode = MetricMode::min;
     double factor = 0.95;
-    std::int64_t patience = 10;
-    double threshold = 1e-6;
+    std::int64_t patience = 10;  // steps that do not change the rate, see GreedyLR
+    double threshold = 1e-6;     // smaller improvements do not count
     ThresholdMode threshold_mode = ThresholdMode::abs;
     std::int64_t cooldown = 0;  // steps after a reduction that are not counted
     std::int64_t warmup = 0;    // steps after an increase that are not counted
     PerGroup min_lr = 1e-3;
     PerGroup max_lr = 1;
-    double eps = 1e-8;    // smaller changes of the rate are skipped
+    double eps = 1e-8;    // changes of the rate by at most eps are skipped
     bool smooth = false;  // uses the mean of the last window_size metrics
     std::int64_t window_size = 50;
     std::int64_t reset_start = 500;  // number of reductions at min_lr before a reset

@@ -1,5 +1,5 @@
 // Learning rate schedules: the base class Scheduler, and LambdaLR. optim/schedules/schedules.h
-// contains all other schedules.
+// declares or includes all other schedules.
 #pragma once
 
 #include <cstddef>
@@ -133,13 +133,14 @@ class Scheduler {
         return optimizer_ && *optimizer_ == &optimizer;
     }
 
-    // Returns the state with PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the
-    // options of the schedule.
+    // Returns the state with PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs (if the
+    // schedule uses initial rates), and the options of the schedule.
     Tree state_dict() const;
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
     // of the optimizer, because they are loaded with the state of the optimizer; only GreedyLR
-    // changes them. Throws ValueError if an option is out of range, or if the length of a list
-    // differs from this schedule, and IndexError if last_epoch, _last_lr or base_lrs is missing.
+    // changes them. Throws ValueError if a value has another type or is out of range, or if the
+    // length of a list differs from this schedule, and IndexError if last_epoch, _last_lr, or
+    // base_lrs of a schedule that uses initial rates, is missing.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

@@ -1,8 +1,9 @@
 // Declares the schedules of torch.optim.lr_scheduler that depend only on the epoch, and includes
 // all other schedules. In formulas, `t` is the epoch and `lr0` the initial rate of a group. As in
 // PyTorch, most schedules multiply the current rate, so that several schedules can be chained; the
-// formulas describe a schedule that is used alone. Constructors throw ValueError for invalid
-// numbers.
+// formulas describe a schedule that is used alone. Constructors throw ValueError for a number that
+// is not in the range that a comment states, and for a list that does not have one number per
+// group.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ class ChainableScheduler : public Scheduler {
     bool restarts_from_base_lr() const override { return true; }
 };
 
-// The rate is lr0 * gamma^floor(t / step_size).
+// The rate is lr0 * gamma^floor(t / step_size). step_size must be positive.
 class StepLR : public ChainableScheduler {
   public:
     StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma = 0.1);
@@ -88,7 +89,7 @@ class ExponentialLR : public ChainableScheduler {
     double gamma_;
 };
 
-// The rate is lr0 * factor until total_iters, then lr0.
+// The rate is lr0 * factor until total_iters, then lr0. factor must be in [0, 1].
 class ConstantLR : public ChainableScheduler {
   public:
     ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, std::int64_t total_iters = 5);
@@ -102,7 +103,9 @@ class ConstantLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// The rate changes linearly from lr0 * start_factor to lr0 * end_factor in total_iters steps.
+// The rate changes linearly from lr0 * start_factor to lr0 * end_factor in total_iters steps, and
+// then stays the same. start_factor must be in (0, 1], end_factor in [0, 1], and total_iters
+// positive.
 class LinearLR : public ChainableScheduler {
   public:
     LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
@@ -117,7 +120,8 @@ class LinearLR : public ChainableScheduler {
     std::int64_t total_iters_;
 };
 
-// The rate is lr0 * (1 - t / total_iters)^power until total_iters, then 0.
+// The rate is lr0 * (1 - t / total_iters)^power until total_iters, then 0. total_iters must be
+// positive.
 class PolynomialLR : public ChainableScheduler {
   public:
     PolynomialLR(Optimizer& optimizer, std::int64_t total_iters = 5, double power = 1);
@@ -132,6 +136,7 @@ class PolynomialLR : public ChainableScheduler {
 };
 
 // The rate is eta_min + (lr0 - eta_min) (1 + cos(pi t / t_max)) / 2; it rises again after t_max.
+// t_max must be positive.
 class CosineAnnealingLR : public ChainableScheduler {
   public:
     CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, double eta_min = 0);
@@ -147,7 +152,7 @@ class CosineAnnealingLR : public ChainableScheduler {
 
 // The rate follows the cosine of CosineAnnealingLR and restarts from lr0 at the end of each cycle.
 // The first cycle has t_0 epochs, and each later cycle is t_mult times as long as the previous
-// cycle.
+// cycle. t_0 and t_mult must be positive.
 class CosineAnnealingWarmRestarts : public Scheduler {
   public:
     CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,
@@ -167,7 +172,7 @@ class CosineAnnealingWarmRestarts : public Scheduler {
 enum class Anneal : std::uint8_t { cosine, linear };
 
 // Changes the rate from its current value to swa_lr in anneal_epochs epochs, then keeps it
-// constant, as torch.optim.swa_utils.SWALR does.
+// constant, as torch.optim.swa_utils.SWALR does. anneal_epochs must not be negative.
 class SWALR : public Scheduler {
   public:
     SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
@@ -189,8 +194,10 @@ enum class CyclicMode : std::uint8_t { triangular, triangular2, exp_range };
 enum class CyclicScale : std::uint8_t { cycle, iterations };
 
 struct CyclicOptions {
+    // The numbers of steps in which the rate rises and falls, both positive. nullopt means
+    // step_size_up.
     std::int64_t step_size_up = 2000;
-    std::optional<std::int64_t> step_size_down = {};  // defaults to step_size_up
+    std::optional<std::int64_t> step_size_down = {};
     // The height of the peaks: constant (triangular), halved in each cycle (triangular2), or scaled
     // by gamma^t (exp_range).
     CyclicMode mode = CyclicMode::triangular;
@@ -228,7 +235,7 @@ class CyclicLR : public Scheduler {
 };
 
 struct OneCycleOptions {
-    double pct_start = 0.3;  // fraction of the cycle in which the rate rises
+    double pct_start = 0.3;  // fraction of the cycle in which the rate rises, in [0, 1]
     Anneal anneal = Anneal::cosine;
     bool cycle_momentum = true;  // whether momentum (Adam's first beta) falls as the rate rises
     PerGroup base_momentum = 0.85;
@@ -241,9 +248,9 @@ struct OneCycleOptions {
 };
 
 // The 1cycle policy (Smith and Topin, 2018): raises the rate to max_lr and lowers it to the final
-// rate, which it reaches at epoch total_steps - 1. As in PyTorch, a step to an epoch above
-// total_steps throws ValueError. The constructor throws ValueError if cycle_momentum is true and
-// the optimizer has no momentum.
+// rate, which it reaches at epoch total_steps - 1. total_steps must be positive. As in PyTorch, a
+// step to an epoch above total_steps throws ValueError. The constructor throws ValueError if
+// cycle_momentum is true and the optimizer has no momentum.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,
