@@ -1,5 +1,6 @@
 // AveragedModel: a copy of a model whose weights are averages over the steps of training, like
-// torch.optim.swa_utils.AveragedModel. update_bn() recomputes the statistics of its BatchNorms.
+// torch.optim.swa_utils.AveragedModel. update_bn() recomputes the statistics of the BatchNorms of a
+// model.
 #pragma once
 
 #include <concepts>
@@ -40,7 +41,8 @@ void update_average(Module& average, const Module& model, std::int64_t updates,
 template <std::derived_from<Module> M>
 class AveragedModel : public Model<AveragedModel<M>> {
   public:
-    // Throws ValueError unless the decay is in [0, 1].
+    // Clones the model. Throws ValueError unless the decay is in [0, 1], and UsageError if the
+    // model cannot be cloned (Model::clone()).
     explicit AveragedModel(const M& model, AverageOptions options_ = {})
         : module(model.clone()), options(options_) {
         check_average(options);
@@ -91,7 +93,8 @@ class BatchNormUpdate {
 
 // Recomputes the running statistics of all BatchNorms in the model as means over the batches. For
 // each batch, calls f(batch), which must call the model. f runs in training mode and without
-// recording gradients. Does nothing if the model has no BatchNorm with running statistics.
+// recording gradients. Does not call f if the model has no BatchNorm with running statistics. At
+// the end, all modules have the mode (training or evaluation) that `model` itself had.
 template <class Batches, class F>
 void update_bn(Module& model, Batches&& batches, F&& f) {
     const NoGrad no_grad;

@@ -48,8 +48,8 @@ struct CallHooks {
 // Hooks that programs add to a module. They run in each call of the module, in the order of
 // registration, outside of the ForwardHooks and CallHooks of the module. `inputs` are the Tensor
 // arguments of the call, and `outputs` the defined tensors in its result. A hook can replace
-// elements of a vector that is not const. The call throws UsageError if a hook changes the number
-// of elements.
+// elements of a vector that is not const. The call, or the backward pass, throws UsageError if a
+// hook changes the number of elements.
 //
 //     auto handle = layer.register_forward_hook(
 //         [&](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {

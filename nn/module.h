@@ -74,9 +74,9 @@ class Module {
     // module.
     virtual void visit(Visitor& v) = 0;
 
-    // Return the parameters or buffers, which share memory with the module. Names are relative to
-    // this module and dotted, for example "h.0.attn.c_attn.weight". A tied parameter is returned
-    // once, under its first name.
+    // Return the parameters or buffers (persistent or not), which share memory with the module.
+    // Names are relative to this module and dotted, for example "h.0.attn.c_attn.weight". A tied
+    // parameter is returned once, under its first name.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
@@ -92,8 +92,8 @@ class Module {
     // these tensors. Allocates memory for tensors on the meta device. For a tied parameter, one of
     // its names is sufficient. Throws ShapeError if a shape differs and DTypeError if a dtype
     // cannot be converted. In strict mode, throws ValueError if names are missing or unexpected;
-    // the message lists up to eight names of each kind, with similar names. No tensor is changed if
-    // one of these errors is thrown.
+    // the message lists up to eight names of each kind, with similar names. Throws UsageError as
+    // state_dict() does. No tensor is changed if one of these errors is thrown.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents
@@ -120,7 +120,7 @@ class Module {
     void train(bool on = true);
     void eval() { train(false); }
     bool is_training() const { return training_; }
-    // Sets whether the parameters of this module require a gradient.
+    // Sets whether the tensors of parameters() require a gradient.
     void requires_grad_(bool value = true);
     // Removes the gradients of all parameters.
     void zero_grad() const;
@@ -134,9 +134,8 @@ class Module {
     // training sets them.
     void set_call_hooks(std::shared_ptr<const CallHooks> hooks) { call_hooks_ = std::move(hooks); }
     const std::shared_ptr<const CallHooks>& call_hooks() const { return call_hooks_; }
-    // Add hooks to calls of this module through operator(). The hook is removed by the handle, and
-    // is moved with the module; a clone has no hooks. Calls whose arguments cannot be copied do not
-    // run hooks.
+    // Add hooks to calls of this module through operator(). The hook is removed when the handle is
+    // destroyed, and is moved with the module; a clone has no hooks.
     [[nodiscard]] autograd::HookHandle register_forward_pre_hook(ForwardPreHook hook);
     [[nodiscard]] autograd::HookHandle register_forward_hook(ForwardHook hook);
     [[nodiscard]] autograd::HookHandle register_full_backward_hook(FullBackwardHook hook);
@@ -144,8 +143,9 @@ class Module {
     bool has_registered_hooks() const;
     // Sets whether calls of this module keep only their arguments for backward, which runs
     // forward() again (activation checkpointing, see axle::checkpoint()). Has an effect only on
-    // classes that derive from Model, if forward() returns a Tensor and the arguments can be
-    // copied. While gradients are not recorded, and in evaluation mode, forward() runs as usual.
+    // classes that derive from Model, if forward() returns a Tensor and takes constant arguments of
+    // types that can be copied. While gradients are not recorded, and in evaluation mode, forward()
+    // runs as usual.
     void set_checkpointing(bool on = true) { checkpoints_ = on; }
     bool is_checkpointing() const { return checkpoints_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the

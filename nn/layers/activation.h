@@ -41,7 +41,7 @@ class Sigmoid : public Model<Sigmoid> {
 };
 
 // Merges the dimensions `from` to `to` (inclusive) into one dimension. The default merges all
-// dimensions except the batch.
+// dimensions except the batch. forward() throws the errors of axle::flatten().
 class Flatten : public Model<Flatten> {
   public:
     explicit Flatten(std::int64_t from_ = 1, std::int64_t to_ = -1) : from(from_), to(to_) {}
@@ -52,7 +52,7 @@ class Flatten : public Model<Flatten> {
 };
 
 // Replaces a dimension by dimensions of the given sizes. One size can be -1. forward() throws
-// ShapeError if the sizes do not fit the dimension, and IndexError if it does not exist.
+// ShapeError if the sizes do not fit the dimension, and IndexError if the dimension does not exist.
 class Unflatten : public Model<Unflatten> {
   public:
     Unflatten(std::int64_t dim_, const Shape& sizes_) : dim(dim_), sizes(sizes_) {}

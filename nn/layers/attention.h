@@ -11,8 +11,8 @@
 namespace axle::nn {
 
 struct MultiheadAttentionOptions {
-    double dropout = 0;  // probability of dropout of the attention weights in training mode
-    bool bias = true;
+    double dropout = 0;          // probability of dropout of the attention weights in training mode
+    bool bias = true;            // whether the four projections have biases, initially 0
     bool add_bias_kv = false;    // appends a learned key and value to each sequence
     bool add_zero_attn = false;  // appends a key and value of zeros
     // The sizes of keys and values; embed_dim by default.
@@ -55,8 +55,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     // Returns the output and the attention weights, as PyTorch's module does with need_weights =
     // true. The weights are [batch, query time, key time], averaged over heads, or [batch, heads,
     // query time, key time] if `average` (average_attn_weights) is false; for one sequence, without
-    // batch. The key time includes the keys of add_bias_kv and add_zero_attn. Uses more time and
-    // memory than operator().
+    // batch. The key time includes the keys of add_bias_kv and add_zero_attn. In training mode, the
+    // weights are those after dropout. Throws the errors of operator() for shapes and dtypes. Uses
+    // more time and memory than operator().
     std::pair<Tensor, Tensor> forward_with_weights(const Tensor& query, const Tensor& key,
                                                    const Tensor& value,
                                                    const MultiheadAttentionMasks& masks = {},
@@ -66,7 +67,7 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     std::int64_t embed_dim() const { return embed_dim_; }
     const MultiheadAttentionOptions& options() const { return options_; }
 
-    Tensor in_proj_weight, in_proj_bias;
+    Tensor in_proj_weight, in_proj_bias;  // [3 E, E] and [3 E]; undefined if there is none
     // [E, E], [E, kdim] and [E, vdim]; undefined if in_proj_weight is defined.
     Tensor q_proj_weight, k_proj_weight, v_proj_weight;
     Tensor bias_k, bias_v;  // [1, 1, E] each, undefined without add_bias_kv

@@ -35,8 +35,9 @@ struct Conv2dLayerOptions {
 class Conv2d : public Model<Conv2d> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in /
-    // groups * kernel area), as PyTorch does. Throws ValueError if a size is not positive, if in or
-    // out is not a multiple of groups, or if kSamePadding is combined with a stride other than 1.
+    // groups * kernel area), as PyTorch does. Throws ValueError if a size or groups is not
+    // positive, if in or out is not a multiple of groups, or if kSamePadding is combined with a
+    // stride other than 1.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
@@ -57,6 +58,7 @@ class Conv2d : public Model<Conv2d> {
     Conv2dOptions conv_;
 };
 
+// The options of conv_transpose2d() (core/functional.h), and whether there is a bias.
 struct ConvTranspose2dLayerOptions {
     Size2 stride = 1;
     Size2 padding = 0;
@@ -69,8 +71,8 @@ struct ConvTranspose2dLayerOptions {
 class ConvTranspose2d : public Model<ConvTranspose2d> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(out /
-    // groups * kernel area), as PyTorch does. Throws ValueError unless all sizes are positive, and
-    // in and out are multiples of groups.
+    // groups * kernel area), as PyTorch does. Throws ValueError unless all sizes and groups are
+    // positive, and in and out are multiples of groups.
     ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                     ConvTranspose2dLayerOptions options = {});
 
@@ -79,7 +81,7 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     Tensor forward(const Tensor& x);
     // Like forward(x), but chooses the output padding so that the result has the size output_size.
     // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
-    // padding.
+    // padding, and the errors of forward(x).
     Tensor forward(const Tensor& x, Size2 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

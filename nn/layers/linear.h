@@ -53,7 +53,7 @@ class Linear : public Model<Linear> {
 };
 
 // Returns second(first(x, activation)). Uses the fused op axle::feed_forward unless a layer has a
-// policy, ForwardHooks, registered hooks or a LayerCast.
+// policy, ForwardHooks, CallHooks, registered hooks or a LayerCast.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
 
 }  // namespace axle::nn

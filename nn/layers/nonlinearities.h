@@ -1,6 +1,7 @@
-// Activation modules with PyTorch's names and defaults. Each calls the op of the same name in
-// core/elementwise.h or core/functional.h, which documents the function and its errors. The common
-// activations are in nn/layers/activation.h.
+// Activation modules with PyTorch's names and defaults, except that Softmax and LogSoftmax use the
+// last dimension by default. Each, except Identity, calls the op of the same name in
+// core/elementwise.h, core/functional.h or core/ops.h, which document the functions and their
+// errors. The common activations are in nn/layers/activation.h.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class LayerNorm : public Model<LayerNorm> {
 
     const Shape& normalized_shape() const { return sizes_; }
 
-    Tensor weight, bias;  // with the normalized sizes as shape
+    Tensor weight, bias;  // with the normalized sizes as shape; undefined if there is none
     double eps;
     std::shared_ptr<NormPolicy> policy;  // null by default
 
@@ -53,6 +53,7 @@ class RMSNorm : public Model<RMSNorm> {
     // Throws ValueError unless width, the size of the last dimension, is positive.
     // Without eps, forward() uses the default of axle::rms_norm.
     explicit RMSNorm(std::int64_t width, std::optional<double> eps = {});
+    // Returns a tensor of x's shape. Throws ShapeError unless the last dimension of x is `width`.
     Tensor forward(const Tensor& x) {
         return rms_norm(x, policy ? policy->parameters(weight, {}).first : weight, eps);
     }
@@ -93,7 +94,7 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
     // Throws ValueError unless channels is positive.
     explicit BatchNorm(std::int64_t channels, BatchNormOptions options = {});
     // Returns a tensor of x's shape. Throws ShapeError if x has another number of dimensions or
-    // channels.
+    // channels, and for a single value per channel in training mode.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("weight", weight), v("bias", bias);
@@ -126,11 +127,13 @@ class GroupNorm : public Model<GroupNorm> {
   public:
     // Throws ValueError unless both numbers are positive and channels is a multiple of groups.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
+    // Returns a tensor of the shape of x [N, channels, ...]. Throws ShapeError if x has another
+    // number of channels.
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     std::int64_t groups;
-    Tensor weight, bias;
+    Tensor weight, bias;  // [channels] each, undefined without affine
     double eps;
 };
 

@@ -29,7 +29,9 @@ class Bilinear : public Model<Bilinear> {
 class CosineSimilarity : public Model<CosineSimilarity> {
   public:
     explicit CosineSimilarity(std::int64_t dim_ = 1, double eps_ = 1e-8) : dim(dim_), eps(eps_) {}
-    // Returns the similarity without the dimension `dim` of a and b, which broadcast.
+    // Returns the similarity, which has the shape to which a and b broadcast, without the dimension
+    // `dim`. Throws ShapeError if a and b do not broadcast, and IndexError if the dimension does
+    // not exist.
     Tensor forward(const Tensor& a, const Tensor& b);
     void visit(Visitor&) override {}
 
@@ -49,7 +51,7 @@ class PairwiseDistance : public Model<PairwiseDistance> {
     // Throws ValueError if p is negative.
     explicit PairwiseDistance(PairwiseDistanceOptions options = {});
     // Returns the distances [...] of a and b [..., D], which broadcast. The gradient of a distance
-    // of zero is zero.
+    // of zero is zero. Throws ShapeError if a and b do not broadcast.
     Tensor forward(const Tensor& a, const Tensor& b);
     void visit(Visitor&) override {}
 

@@ -53,7 +53,8 @@ class Float8Linear : public LinearPolicy {
     ~Float8Linear() override;
 
     // Throws ShapeError if the last dimension of x is not `in`. Computes without fp8 in evaluation
-    // mode (unless in_evaluation is true), for f64 operands and for an empty x.
+    // mode (unless in_evaluation is true), for f64 operands and for an empty x. With fp8, second
+    // derivatives throw UsageError.
     Tensor multiply(Linear& layer, const Tensor& x, Activation activation) override;
     std::shared_ptr<LinearPolicy> clone() const override;
     void visit(Visitor& v) override;

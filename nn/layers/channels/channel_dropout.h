@@ -31,7 +31,7 @@ using Dropout3d = ChannelDropout<3>;
 
 // Alpha dropout for SELU networks (Klambauer et al., arXiv:1706.02515): in training mode, sets each
 // element with probability p to the lower limit of SELU. An affine function then preserves a mean
-// of 0 and a variance of 1. In evaluation mode, returns the input.
+// of 0 and a variance of 1. With p = 1, the result is zero. In evaluation mode, returns the input.
 class AlphaDropout : public Model<AlphaDropout> {
   public:
     // Throws ValueError unless p is in [0, 1].

@@ -112,7 +112,7 @@ class WeightNorm : public Model<WeightNorm<Layer>> {
 
 struct SpectralNormOptions {
     std::int64_t n_power_iterations = 1;  // in each call in training mode
-    double eps = 1e-12;
+    double eps = 1e-12;                   // lower bound of the norms by which the iterations divide
     // The dimension of the outputs: 0, or 1 for transposed convolutions. Must not be negative.
     std::int64_t dim = 0;
 };

@@ -46,8 +46,8 @@ struct PackOptions {
     bool enforce_sorted = true;
 };
 // Packs sequences that are padded at their ends to T elements. Throws ShapeError if input has fewer
-// than two dimensions, and ValueError unless there is one length for each sequence, all lengths are
-// in [1, T], and they are decreasing if enforce_sorted is true.
+// than two dimensions, and ValueError unless there is at least one sequence and one length for each
+// sequence, all lengths are in [1, T], and they do not increase if enforce_sorted is true.
 PackedSequence pack_padded_sequence(const Tensor& input, const std::vector<std::int64_t>& lengths,
                                     PackOptions options = {});
 // Packs sequences with lengths [B] (i64 or i32). The host waits if the lengths are on a GPU. Throws

@@ -23,8 +23,9 @@ struct EmbeddingBagOptions {
 // is zero. Each row of ids [bags, n] is a bag. If ids are [n], offsets [bags] (i64 or i32) has the
 // position in ids of the first id of each bag. Offsets begin with 0 and do not decrease.
 // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
-// max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for offsets
-// of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU and in mode max,
+// max, the host waits for the offsets. Throws ShapeError for other shapes, DTypeError unless ids
+// and offsets are i64 or i32, the errors of axle::embedding() for ids, UsageError for offsets of
+// 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU and in mode max,
 // ValueError if offsets do not begin with 0, decrease or exceed n.
 Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets = {},
                      const Tensor& per_sample_weights = {},

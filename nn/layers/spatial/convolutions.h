@@ -42,8 +42,9 @@ struct Conv1dLayerOptions {
 class Conv1d : public Model<Conv1d> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in /
-    // groups * kernel), as PyTorch does. Throws ValueError if a size is not positive, if in or out
-    // is not a multiple of groups, or if kSamePadding is combined with a stride other than 1.
+    // groups * kernel), as PyTorch does. Throws ValueError if a size or groups is not positive, if
+    // in or out is not a multiple of groups, or if kSamePadding is combined with a stride other
+    // than 1.
     Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, Conv1dLayerOptions options = {});
 
     // Maps signals [N, in, L] or [in, L] to [N, out, L'] or [out, L']. Throws the errors of pad()
@@ -94,6 +95,7 @@ class Conv3d : public Model<Conv3d> {
     Conv3dOptions conv_;
 };
 
+// The options of conv_transpose1d() (core/spatial.h), and whether there is a bias.
 struct ConvTranspose1dLayerOptions {
     std::int64_t stride = 1;
     std::int64_t padding = 0;
@@ -106,8 +108,8 @@ struct ConvTranspose1dLayerOptions {
 class ConvTranspose1d : public Model<ConvTranspose1d> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(out /
-    // groups * kernel), as PyTorch does. Throws ValueError unless all sizes are positive, and in
-    // and out are multiples of groups.
+    // groups * kernel), as PyTorch does. Throws ValueError unless all sizes and groups are
+    // positive, and in and out are multiples of groups.
     ConvTranspose1d(std::int64_t in, std::int64_t out, std::int64_t kernel,
                     ConvTranspose1dLayerOptions options = {});
 
@@ -116,7 +118,7 @@ class ConvTranspose1d : public Model<ConvTranspose1d> {
     Tensor forward(const Tensor& x);
     // Like forward(x), but chooses the output padding so that the result has the size output_size.
     // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
-    // padding.
+    // padding, and the errors of forward(x).
     Tensor forward(const Tensor& x, std::int64_t output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -129,6 +131,7 @@ class ConvTranspose1d : public Model<ConvTranspose1d> {
     ConvTranspose1dLayerOptions options_;
 };
 
+// The options of conv_transpose3d() (core/spatial.h), and whether there is a bias.
 struct ConvTranspose3dLayerOptions {
     Size3 stride = 1;
     Size3 padding = 0;
@@ -150,7 +153,7 @@ class ConvTranspose3d : public Model<ConvTranspose3d> {
     Tensor forward(const Tensor& x);
     // Like forward(x), but chooses the output padding so that the result has the size output_size.
     // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
-    // padding.
+    // padding, and the errors of forward(x).
     Tensor forward(const Tensor& x, Size3 output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

@@ -38,7 +38,8 @@ class TransformerEncoderLayer : public Model<TransformerEncoderLayer> {
     TransformerEncoderLayer(std::int64_t d_model, std::int64_t nhead,
                             TransformerLayerOptions options = {});
     // Maps src [time, batch, d_model] to a tensor of the same shape. With batch_first, src is
-    // [batch, time, d_model]. One sequence can be [time, d_model].
+    // [batch, time, d_model]. One sequence can be [time, d_model]. Throws the errors of
+    // MultiheadAttention.
     Tensor operator()(const Tensor& src, const TransformerEncoderMasks& masks = {});
     Tensor forward(const Tensor& src, const TransformerEncoderMasks& masks = {});
     void visit(Visitor& v) override;
