@@ -54,6 +54,7 @@ struct BertConfig {
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
     // defaults. from_json throws ValueError if the text is not a supported BERT configuration.
+    // to_json throws ValueError if hidden_act is Activation::none.
     std::string to_json() const;
     static BertConfig from_json(const std::string& text);
 };
@@ -194,7 +195,7 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Returns logits [B, number of labels].
+    // Returns logits [B, number of labels]. Also throws the errors of Bert::pooled().
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices;

@@ -147,8 +147,9 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes precedence over
     // "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
-    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // if `ids` is empty, or if count, top_k or temperature is negative.
+    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Each token depends
+    // on at most block_size tokens before it. Throws ValueError if `ids` is empty, or if count,
+    // top_k or temperature is negative.
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     // The weight of the output head is tied to the token embedding.

@@ -37,7 +37,7 @@ struct LlamaConfig {
     // "dynamic" rope_scaling changes the frequencies. forward() accepts any length.
     std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
-    std::optional<RopeScaling> rope_scaling = {};  // as in Llama 3.1
+    std::optional<RopeScaling> rope_scaling = {};  // unset: the frequencies are not scaled
     double rms_norm_eps = 1e-6;
     double attention_dropout = 0;
     double initializer_range = 0.02;
@@ -45,6 +45,7 @@ struct LlamaConfig {
     bool mlp_bias = false;
     bool tie_word_embeddings = false;
     std::optional<std::int64_t> pad_token_id = {};  // padding_idx of embed_tokens
+    // The ids of the tokens that begin and end a text. generate() does not use these ids.
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
     bool checkpoint_layers = false;  // recomputes each layer in the backward pass to save memory
@@ -119,8 +120,8 @@ struct RotaryOptions {
 };
 // Returns the arguments of attention for ids [B, T], in layers whose hidden states have the given
 // dtype. ids, attention_mask and position_ids are as in Llama::forward(). Throws the errors of
-// Llama::forward(), with messages that begin with `who`. If processes share the sequences, they
-// must call this function together.
+// Llama::forward() for attention_mask and position_ids, with messages that begin with `who`. If
+// processes share the sequences, they must call this function together.
 LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
                                const Tensor& attention_mask, const Tensor& position_ids,
                                DType dtype);

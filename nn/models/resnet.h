@@ -42,7 +42,8 @@ struct ResNetBlock : Model<ResNetBlock> {
 };
 
 struct ResNet : Model<ResNet> {
-    // Throws ValueError unless all sizes and numbers of blocks are positive.
+    // Initializes the weights as torchvision does. Throws ValueError unless all sizes and numbers
+    // of blocks are positive.
     explicit ResNet(const ResNetConfig& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws ShapeError for other

@@ -199,8 +199,8 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
 };
 
 // Returns the bucket, in [0, buckets), of each relative position (key minus query) from -(time - 1)
-// to time - 1. Distances of at least max_distance share a bucket. In a decoder, keys after the
-// query share the bucket of distance 0.
+// to time - 1. In each direction, distances of at least max_distance share a bucket. In a decoder,
+// keys after the query share the bucket of distance 0.
 std::vector<std::int64_t> relative_position_buckets(std::int64_t time, bool is_decoder,
                                                     std::int64_t buckets,
                                                     std::int64_t max_distance);

@@ -29,7 +29,8 @@ enum class ConvActivation : std::uint8_t { none, relu, silu, hardswish };
 // H, W] by gate(fc2(activation(fc1(mean of the channel)))).
 class SqueezeExcitation : public Model<SqueezeExcitation> {
   public:
-    // The gate is hardsigmoid or sigmoid. Throws ValueError unless both sizes are positive.
+    // The gate is hardsigmoid if hard_gate is true, otherwise sigmoid. Throws ValueError unless
+    // both sizes are positive.
     SqueezeExcitation(std::int64_t channels, std::int64_t squeezed,
                       ConvActivation activation = ConvActivation::relu, bool hard_gate = false);
     Tensor forward(const Tensor& x);
@@ -48,8 +49,9 @@ struct ConvNormOptions {
     ConvActivation activation = ConvActivation::relu;
     double eps = 1e-5, momentum = 0.1;  // options of the batch normalization
 };
-// A convolution without bias that keeps the image size for a stride of 1, a batch normalization and
-// an activation. The weights of the convolution have torchvision's initial values.
+// A convolution without bias, which keeps the image size if the kernel is odd and the stride is 1,
+// a batch normalization and an activation. The weights of the convolution have torchvision's
+// initial values.
 struct ConvNormActivation : Model<ConvNormActivation> {
     ConvNormActivation(std::int64_t in, std::int64_t out, const ConvNormOptions& options);
     Tensor forward(const Tensor& x);
@@ -74,7 +76,7 @@ struct InvertedResidualOptions {
 // depthwise convolution, squeeze and excitation, and a 1 x 1 convolution to `out` channels. If
 // conv.stride is 1 and `in` is `out`, the input is added to the output.
 struct InvertedResidual : Model<InvertedResidual> {
-    // Throws ValueError unless sizes are positive.
+    // Throws ValueError unless sizes are positive (`squeezed` can be 0) and `drop` is in [0, 1].
     explicit InvertedResidual(const InvertedResidualOptions& options);
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override;

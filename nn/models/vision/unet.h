@@ -120,7 +120,8 @@ struct UNet : Model<UNet> {
     // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
     // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides the
     // numbers of channels with attention and the last number of channels, the first number of
-    // channels is even, and `attention` has one element for each resolution.
+    // channels is even, `attention` has one element for each resolution, norm_eps is positive, and
+    // dropout is in [0, 1].
     explicit UNet(const UNetConfig& config);
 
     // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at

@@ -24,8 +24,8 @@ struct VggConfig {
 };
 
 struct Vgg : Model<Vgg> {
-    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive
-    // and there is at least one convolution.
+    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive,
+    // there is at least one convolution, and dropout is in [0, 1].
     explicit Vgg(const VggConfig& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. The features are averaged to 7

@@ -79,8 +79,8 @@ struct VisionEncoder : Model<VisionEncoder> {
 
 struct VisionTransformer : Model<VisionTransformer> {
     // Initializes the weights as torchvision does; the weights of the head are 0. Throws ValueError
-    // unless all sizes are positive, patch_size divides image_size, and num_heads divides
-    // hidden_dim.
+    // unless all sizes are positive, patch_size divides image_size, num_heads divides hidden_dim,
+    // and `dropout` is in [0, 1].
     explicit VisionTransformer(const VisionTransformerConfig& config);
 
     // Maps images [B, in_channels, image_size, image_size] to logits [B, num_classes]. Throws
@@ -129,6 +129,7 @@ struct ViTConfig {
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
     // defaults. from_json throws ValueError if the text is not a supported ViT configuration.
+    // to_json throws ValueError if hidden_act is Activation::none.
     std::string to_json() const;
     static ViTConfig from_json(const std::string& text);
 };
