@@ -50,7 +50,8 @@ class TensorDataset : public Dataset {
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     // Returns the same batch as get_batch(indices), except for the entry `key`, which is the result
     // of make(rows). `rows` has all rows of this entry. Throws IndexError if an index is out of
-    // range or the entry is missing.
+    // range or the entry is missing, and ValueError if samples are not maps or the entry is not a
+    // tensor.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 

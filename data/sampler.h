@@ -88,7 +88,7 @@ class SequentialSampler : public Sampler {
 
 struct RandomSamplerOptions {
     std::uint64_t seed = 0;
-    bool replacement = false;
+    bool replacement = false;  // whether each draw is from all samples, so that some are repeated
     std::int64_t num_samples = 0;               // number of samples in a pass; 0 means n
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };

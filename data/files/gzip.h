@@ -15,8 +15,8 @@ namespace axle::data {
 // Returns whether the bytes start with the gzip magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-// Reads gzip data (RFC 1952) with one or more members. The data must outlive the reader. Not
-// thread-safe.
+// Reads gzip data (RFC 1952) with one or more members. The data must outlive the reader. The
+// constructor and read() throw std::bad_alloc if zlib cannot allocate memory. Not thread-safe.
 class GzipReader {
   public:
     // The maximum compression ratio of deflate, which can encode 258 bytes in two bits (258 * 8 /

@@ -38,7 +38,7 @@ class Tokens {
     // Copies the ids: in 2 bytes each if all ids fit, otherwise in 4 bytes each. Throws ValueError
     // for ids that are negative or need more than 32 bits.
     explicit Tokens(std::span<const std::int64_t> ids);
-    // Reads the ids from a source when they are used.
+    // Reads the ids from a source, which must not be null, when they are used.
     explicit Tokens(std::shared_ptr<const TokenSource> source);
     // Maps a file of raw little-endian integers without a header, such as nanoGPT's train.bin. Only
     // accessed pages are read. max(), save() and unigram_entropy() read the file in parts and do

@@ -23,7 +23,8 @@ using StackTensors = std::function<Tensor(const Column& column, const std::strin
 Tree collate_columns(const char* who, std::span<const Tree> samples, const StackTensors& stack);
 
 // Stacks the tensors of a column, as collate() does. Throws ShapeError if shapes differ or the
-// tensors have the maximum number of dimensions, and ValueError if dtypes differ.
+// tensors have the maximum number of dimensions, DeviceError if devices differ, and ValueError if
+// dtypes differ.
 Tensor stack_column(const char* who, const Column& column, const std::string& name);
 
 // Returns the beginning of an error message about a member.

@@ -77,9 +77,9 @@ struct LoaderOptions {
     bool pin_memory = false;
     bool drop_last = false;
     // The maximum time in seconds that the loop waits for a batch of the workers; 0 means no limit.
-    // After this time the loop throws Error. A program can catch it and start the pass again. A
-    // thread cannot be killed, so the next pass and the destructor of the loader wait until the
-    // workers have returned from the dataset.
+    // Must be 0 if num_workers is 0. After this time the loop throws Error. A program can catch it
+    // and start the pass again. A thread cannot be killed, so the next pass and the destructor of
+    // the loader wait until the workers have returned from the dataset.
     double timeout = 0;
     // Called once on each worker thread, with the number of the worker in [0, num_workers), before
     // the worker produces batches. An exception is rethrown in the loop. Not called if num_workers
@@ -90,7 +90,8 @@ struct LoaderOptions {
     std::optional<int> prefetch_factor = {};
     // Whether the worker threads continue after a pass. If false, each pass starts new threads,
     // which call worker_init_fn again. If unset, threads continue, because idle threads are cheap.
-    // (PyTorch's workers are processes, and its default is false.)
+    // (PyTorch's workers are processes, and its default is false.) Must not be true if num_workers
+    // is 0.
     std::optional<bool> persistent_workers = {};
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
@@ -165,7 +166,7 @@ class DataLoader {
     Iterator begin();
     std::default_sentinel_t end() const { return {}; }
     // Returns the number of batches that this process gets in a full pass. Throws UsageError if the
-    // size of the iterable dataset is unknown.
+    // size of the iterable dataset is unknown or the loader was moved from.
     std::int64_t len() const;
     // Return the batch size of this process, and the sum of the batch sizes of all processes. Both
     // are 0 if the batch size varies.
@@ -173,7 +174,8 @@ class DataLoader {
     std::int64_t total_batch_size() const;
     bool drop_last() const;
     bool pin_memory() const;  // false without a GPU
-    // Returns the number of samples of the dataset. Throws UsageError if it is unknown.
+    // Returns the number of samples of the dataset. Throws UsageError if it is unknown or the
+    // loader was moved from.
     std::int64_t total_dataset_length() const;
 
     // --- in the loop body
@@ -216,8 +218,8 @@ class DataLoader {
     // unread samples, in an order of the larger dataset (Sampler::grown()). The process with index
     // 0 then logs a warning. Throws ValueError if the total batch size does not fit, if the dataset
     // is smaller or its sampler does not support growth within a pass (unless restart_if_resized is
-    // set), or if this loader cannot resume at the position; IndexError if an entry of the state is
-    // missing; and UsageError during a pass.
+    // set), or if this loader cannot resume at the position, or if a value in the state is invalid;
+    // IndexError if an entry of the state is missing; and UsageError during a pass.
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader

@@ -24,8 +24,9 @@ struct PadSequenceOptions {
 // Pads tensors of shape [L_i, *] along dimension 0 to the largest L_i, and stacks them
 // (torch.nn.utils.rnn.pad_sequence). Returns a contiguous tensor of shape [L, B, *], or [B, L, *]
 // with batch_first, with the dtype and device of the sequences. Can be differentiated. Throws
-// ValueError if there are no sequences, ShapeError if a sequence is 0-d or if sizes in other
-// dimensions differ, DTypeError if dtypes differ, and DeviceError if devices differ.
+// ValueError if there are no sequences, ShapeError if a sequence is 0-d, if sizes in other
+// dimensions differ or if sequences have the maximum number of dimensions, DTypeError if dtypes
+// differ, and DeviceError if devices differ.
 Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadSequenceOptions& options = {});
 
 struct PaddingCollateOptions {
