@@ -33,7 +33,7 @@ struct DTypeError : Error {
 struct DeviceError : Error {
     using Error::Error;
 };
-// Thrown if an index or a dimension is out of range.
+// Thrown if an index, a dimension or a key does not exist.
 struct IndexError : Error {
     using Error::Error;
 };
@@ -63,9 +63,10 @@ struct UsageError : Error {
     using Error::Error;
 };
 
-// Thrown if an allocation of memory for tensors fails. Most allocators first release their cache
-// and retry. in_use, cached and peak are statistics of the allocator, or 0 for page-locked memory.
-// All sizes are in bytes.
+// Thrown if memory for tensors cannot be allocated, and by find_executable_batch_size() if no batch
+// size fits (`requested` is 0). Allocators, except the one of page-locked memory, first release
+// their cache and retry. in_use, cached and peak are statistics of the allocator, or 0 for
+// page-locked memory. All sizes are in bytes.
 struct OutOfMemory : Error {
     OutOfMemory(const std::string& text, std::int64_t requested_, std::int64_t in_use_,
                 std::int64_t cached_, std::int64_t peak_)

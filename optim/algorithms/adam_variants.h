@@ -30,8 +30,8 @@ struct NAdamOptions {
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8;
     double weight_decay = 0;
-    double momentum_decay =
-        4e-3;  // step t has the beta1 betas[0] (1 - 0.96^(t momentum_decay) / 2)
+    // In step t, beta1 is betas[0] (1 - 0.96^(t momentum_decay) / 2).
+    double momentum_decay = 4e-3;
     bool decoupled_weight_decay = false;  // false: weight decay is added to the gradient
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)

@@ -8,8 +8,9 @@ namespace axle::kernels::cudnn {
 
 // Compute the functions of kernels/ops/pool.h with cuDNN. Return false, without changing the
 // result, if cuDNN is missing, does not support the call or fails. The planes of a supported call
-// are f32, f16 or bf16, dense and row-major; the windows have one size and no dilation;
-// Pool::divisor is not set; and there are enough elements to justify a plan.
+// are f32, f16 or bf16, dense and row-major; the windows have one size and no dilation; and x has
+// enough elements to justify a plan, but fewer than 2^31. For means, Pool::divisor must be 0, and
+// if padding is counted, no window may extend beyond the padding.
 //
 // max_pool2d does not compute indices, so it cannot be used if a gradient is required. cuDNN's
 // indices are 8-bit positions in the window. cuDNN does not document which of several equal maxima
