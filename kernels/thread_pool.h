@@ -16,15 +16,16 @@ int num_threads();
 // Waits for a running parallel section, then replaces the workers by n - 1 new workers, unless
 // there are n - 1 already. Throws ValueError unless n is from 1 to 1024. If the system cannot
 // create enough threads, throws Error and keeps the threads that were created. Results of kernels
-// never depend on n.
+// never depend on n. Must not be called inside a task: it would wait forever.
 void set_num_threads(int n);
 
 // Calls body(context, task) for every task in [0, tasks) on the threads of the pool, and returns
 // when all tasks are done. If parallel() is called inside a task, or while another thread uses the
-// pool, the calling thread runs all tasks in order. If tasks throw, the first exception is rethrown
-// after all started tasks have ended. Workers use the caller's rounding mode and treatment of
-// denormal numbers (kernels/float_control.h). Thread-safe. If the process has workers, its forked
-// children must not call this function, because they have no workers.
+// pool, the calling thread runs all tasks in order. If a task throws, no more tasks are started,
+// and the first exception is rethrown after all started tasks have ended. Workers use the caller's
+// rounding mode and treatment of denormal numbers (kernels/float_control.h). Thread-safe. If the
+// process has workers, its forked children must not call this function, because they have no
+// workers.
 using Body = void (*)(void* context, std::int64_t task);
 void parallel(std::int64_t tasks, Body body, void* context);
 

@@ -3,7 +3,8 @@
 
 namespace axle::kernels {
 
-// Returns whether the pool has worker threads. Waits for a running parallel section.
+// Returns whether the pool has worker threads. Waits for a running parallel section, so it must not
+// be called inside a task.
 bool has_workers();
 
 }  // namespace axle::kernels

@@ -1,5 +1,6 @@
 // Conversion between storage and SIMD lanes. Kernels compute on contiguous blocks of a few lane
-// types; load_lanes and store_lanes convert lanes from and to any dtype and stride.
+// types; load_lanes and store_lanes convert lanes from and to any compute dtype and stride.
+// Conversions to integers are as in copy() (kernels/ops/copy.h).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ template <class Lane>
 const Lane* load_lanes(const void* data, DType dtype, std::int64_t stride, std::int64_t n,
                        Lane* buffer);
 
-// Stores n lanes at data, `stride` elements apart, converted to dtype. f16 and bf16 are rounded to
-// nearest, ties to even. Does nothing if lanes is data itself.
+// Stores n lanes at data, `stride` elements apart, converted to dtype. For f16 and bf16, values are
+// converted to f32, then rounded to nearest, ties to even. Does nothing if lanes is data itself.
 template <class Lane>
 void store_lanes(const Lane* lanes, void* data, DType dtype, std::int64_t stride, std::int64_t n);
 

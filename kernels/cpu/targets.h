@@ -39,7 +39,8 @@ namespace axle::kernels {
 // Returns the index into dispatch tables: 0 for the baseline, 1 for AVX2 (with FMA, F16C and BMI2),
 // 2 for AVX-512 (F, BW, CD, DQ, VL). The environment variable
 // AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16 can select a lower target than the CPU supports.
-// Names of higher targets and other values are ignored.
+// Names of higher targets and other values are ignored. If the kernels are compiled for one target
+// only (AXLE_NATIVE=ON), all versions in the tables are the same.
 int cpu_target();
 // Returns whether the selected target includes AVX512_BF16 (bf16 products with f32 sums).
 bool multiplies_bf16();

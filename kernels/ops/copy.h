@@ -8,8 +8,9 @@ namespace axle::kernels {
 
 // Computes y = x, converted to y's dtype. Supports all pairs of compute dtypes, and storage dtypes
 // if both are equal. x and y have the same shape and any strides. Conversions from floating to
-// integer dtypes truncate towards zero; the conversion to boolean is x != 0. x and y must not
-// overlap unless they are the same view.
+// integer dtypes truncate towards zero to i64; NaN and values outside of i64 become its smallest
+// value. Smaller integer dtypes keep the low bits. The conversion to boolean is x != 0. x and y
+// must not overlap unless they are the same view.
 void copy(Cpu& on, ConstView x, View y);
 void copy(Cuda& on, ConstView x, View y);
 
@@ -20,7 +21,8 @@ void fill(Cpu& on, std::int64_t value, View y);
 void fill(Cuda& on, std::int64_t value, View y);
 
 // Sets y[i] = start + i * step. y is 1-d, with any compute dtype and stride. The values are
-// computed in f64, and truncated towards zero for integer dtypes.
+// computed in f64. For integer dtypes and booleans, they are truncated towards zero first, and must
+// be inside of i64.
 void arange(Cpu& on, double start, double step, View y);
 void arange(Cuda& on, double start, double step, View y);
 

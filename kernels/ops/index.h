@@ -47,8 +47,9 @@ void scatter(Cpu& on, Scatter how, int dim, ConstView index, ConstView src, View
 void scatter(Cuda& on, Scatter how, int dim, ConstView index, ConstView src, View y);
 
 // Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. Row `padding` of
-// dweight is 0, unless padding is -1. ids is [n]. dy is [n, width] and floating. dweight is [rows,
-// width], f64 for an f64 dy and f32 otherwise.
+// dweight is 0, unless padding is -1. ids is [n], where n is at most kMaxSortedElements
+// (kernels/ops/sort.h) on a GPU. dy is [n, width] and floating. dweight is [rows, width], f64 for
+// an f64 dy and f32 otherwise.
 void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 

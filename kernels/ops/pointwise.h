@@ -69,13 +69,14 @@ template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
 // Computes dx = dy * f.slope(v), where v is saved by the forward pass. v is the output of the
-// formula if kSavesOutput is true, else its input.
+// formula if kSavesOutput is true, else its input. dy and v are floating, and dx has v's dtype.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>
 void unary_slope(Cuda& on, F f, ConstView dy, ConstView v, View dx);
 
-// Computes out = f.curve(v), the derivative of f.slope(v) with respect to v.
+// Computes out = f.curve(v), the derivative of f.slope(v) with respect to v. v is floating, and out
+// has v's dtype.
 template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out);
 template <class F>

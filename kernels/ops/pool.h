@@ -26,7 +26,8 @@ struct Pool {
     // and w are ignored.
     bool adaptive = false;
     // The divisor of a mean is `divisor` if it is not 0, else the number of elements in the window.
-    // count_padding decides whether padding counts as elements. Means require dilation 1.
+    // count_padding decides whether padding counts as elements. Means require dilation 1. With
+    // `adaptive`, `divisor` must be 0.
     bool count_padding = true;
     std::int64_t divisor = 0;
 };

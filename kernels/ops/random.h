@@ -13,7 +13,8 @@ namespace axle::kernels {
 // block offset + i / 4, so a call consumes ceil(numel / 4) blocks. u is the upper 24 bits of the
 // word, also for f64, so that every dtype gets the same numbers. y is a contiguous floating view,
 // and low <= high. Results that rounding would make equal to high become the largest value below
-// high. So all results are in [low, high), or equal to low if low equals high.
+// high. So all results are in [low, high), or equal to low if low equals high, except that values
+// close to a low that y's dtype does not contain can be rounded to a value below it.
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 
@@ -35,7 +36,8 @@ void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View 
 
 // Computes y = x * mask / (1 - p), where mask = (uniform number >= p). The mask is never stored:
 // the backward pass recomputes it from the same Philox state. A dropped element is 0 even if x is
-// infinite or NaN. x and y are contiguous and can be the same memory.
+// infinite or NaN; with p = 1, all elements are dropped. x and y are contiguous, have one floating
+// dtype and can be the same memory.
 void dropout(Cpu& on, Philox random, double p, ConstView x, View y);
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 

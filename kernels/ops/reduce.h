@@ -24,7 +24,7 @@ void nansum(Cuda& on, ConstView x, View y);
 void prod(Cpu& on, ConstView x, View y);
 void prod(Cuda& on, ConstView x, View y);
 
-// Writes the mean to y; the mean of no elements is NaN. x is floating.
+// Writes the mean to y; the mean of no elements is NaN. x and y are floating.
 void mean(Cpu& on, ConstView x, View y);
 void mean(Cuda& on, ConstView x, View y);
 
@@ -43,8 +43,8 @@ void argmin(Cpu& on, ConstView x, View y);
 void argmin(Cuda& on, ConstView x, View y);
 
 // Writes the variance to y: the sum of (x - mean)^2 over the n reduced elements, divided by max(0,
-// n - correction). x is floating. The sum is computed in two passes. The result is inf or NaN for n
-// <= correction.
+// n - correction). x and y are floating. The sum is computed in two passes. The result is inf or
+// NaN for n <= correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 
