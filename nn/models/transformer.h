@@ -36,9 +36,9 @@ struct TokenPositions {
 };
 // Returns the positions, from position_ids [B or 1, T] (i64 or i32), of the tokens of ids [B, T].
 // As in Transformers, a token begins a new document if its position is not the previous token's
-// position plus 1. The result is empty if position_ids is undefined or has the positions 0 to L -
-// 1. If processes share the sequences, position_ids is this process's part, and all processes must
-// call this function together. On a GPU, the host waits for position_ids.
+// position plus 1. The result is empty if position_ids is undefined or numbers the tokens of each
+// whole sequence from 0. If processes share the sequences, position_ids is this process's part, and
+// all processes must call this function together. On a GPU, the host waits for position_ids.
 //
 // Throws ShapeError or DTypeError for other position_ids, and IndexError for positions that are
 // negative or not below `limit`; if processes share the sequences, all processes throw this

@@ -28,7 +28,7 @@ class TransformerDecoderLayer : public Model<TransformerDecoderLayer> {
                             TransformerLayerOptions options = {});
     // Maps tgt [T, batch, d_model] and memory [S, batch, d_model] to a tensor of tgt's shape. With
     // batch_first, the batch is the first dimension. A single sequence needs no batch dimension.
-    // Throws the errors of MultiheadAttention.
+    // Throws the errors of MultiheadAttention::operator().
     Tensor operator()(const Tensor& tgt, const Tensor& memory,
                       const TransformerDecoderMasks& masks = {});
     Tensor forward(const Tensor& tgt, const Tensor& memory,

@@ -39,7 +39,7 @@ class TransformerEncoderLayer : public Model<TransformerEncoderLayer> {
                             TransformerLayerOptions options = {});
     // Maps src [time, batch, d_model] to a tensor of the same shape. With batch_first, src is
     // [batch, time, d_model]. One sequence can be [time, d_model]. Throws the errors of
-    // MultiheadAttention.
+    // MultiheadAttention::operator().
     Tensor operator()(const Tensor& src, const TransformerEncoderMasks& masks = {});
     Tensor forward(const Tensor& src, const TransformerEncoderMasks& masks = {});
     void visit(Visitor& v) override;

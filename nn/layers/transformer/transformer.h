@@ -48,7 +48,8 @@ class Transformer : public Model<Transformer> {
     explicit Transformer(TransformerOptions options = {});
     // Maps src [S, batch, d_model] and tgt [T, batch, d_model] to a tensor of tgt's shape. With
     // batch_first, the batch is the first dimension. A single sequence needs no batch dimension.
-    // Throws ShapeError if the shapes do not fit, and the errors of MultiheadAttention for masks.
+    // Throws ShapeError if the shapes do not fit, and the errors of MultiheadAttention::operator()
+    // for masks.
     Tensor operator()(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {});
     Tensor forward(const Tensor& src, const Tensor& tgt, const TransformerMasks& masks = {});
     void visit(Visitor& v) override { v("encoder", encoder), v("decoder", decoder); }
