@@ -218,7 +218,7 @@ class DataLoader {
     // unread samples, in an order of the larger dataset (Sampler::grown()). The process with index
     // 0 then logs a warning. Throws ValueError if the total batch size does not fit, if the dataset
     // is smaller or its sampler does not support growth within a pass (unless restart_if_resized is
-    // set), or if this loader cannot resume at the position, or if a value in the state is invalid;
+    // set), if this loader cannot resume at the position, or if a value in the state is invalid;
     // IndexError if an entry of the state is missing; and UsageError during a pass.
     void load_state_dict(const Tree& state);
 

@@ -15,8 +15,8 @@ namespace axle::optim {
 
 struct LBFGSOptions {
     double lr = 1;
-    std::int64_t max_iter = 20;      // iterations in one step
-    std::int64_t max_eval = 0;       // calls of the closure that end a step; 0: max_iter * 5 / 4
+    std::int64_t max_iter = 20;  // iterations in one step
+    std::int64_t max_eval = 0;  // calls of the closure after which a step ends; 0: max_iter * 5 / 4
     double tolerance_grad = 1e-7;    // ends a step if no gradient element is larger
     double tolerance_change = 1e-9;  // ends a step if parameters or loss change less
     std::int64_t history_size = 100;
