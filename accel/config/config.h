@@ -8,9 +8,10 @@
 
 namespace axle::accel {
 
-// Returns the keys and values of a YAML map of scalars in the order of the file. Lists become
-// comma-separated text. Throws FileError with path and reason if the file is missing, is not a YAML
-// map in UTF-8, has a nested map or a repeated key, or exceeds the limit of accel/config/yaml.h.
+// Returns the keys and values of a YAML map in the order of the file; an empty file has none. Lists
+// become comma-separated text. Throws FileError with path and reason if the file is missing, is not
+// a YAML map in UTF-8, has a value that is neither a scalar nor a list of scalars, has a repeated
+// key, or exceeds the limit of accel/config/yaml.h.
 std::vector<std::pair<std::string, std::string>> read_config(const std::string& path);
 // Parses the text of a configuration file as read_config() does. Error messages begin with `name`
 // instead of a path.

@@ -45,7 +45,7 @@ class DeepSpeedConfig {
     // Returns a value, or `otherwise` if it is missing.
     Tree get_value(std::string_view name, const Tree& otherwise = {}) const;
     // Returns the section that contains the value, and the value's key in the section. The section
-    // is nullptr if it is missing. The value may be missing.
+    // is nullptr if it is missing or not a map. The value may be missing.
     std::pair<Tree*, std::string> find_config_node(std::string_view name);
     // Sets a value, and creates the sections in its name that are missing or null. Throws
     // ValueError if one of these sections is not a map.
@@ -57,6 +57,7 @@ class DeepSpeedConfig {
     // Python. 0, "", and empty lists and maps are false.
     bool is_true(std::string_view name) const;
     bool is_false(std::string_view name) const;
+    // Returns whether the value is "auto".
     bool is_auto(std::string_view name) const;
 
     bool is_zero2() const { return has_stage(2); }
@@ -71,8 +72,8 @@ class DeepSpeedConfig {
     void fill_match(std::string_view name, const Tree& values);
     void fill_match(std::string_view name, const Tree& values,
                     std::vector<std::string>& mismatches);
-    // Calls fill_match() for all values. Throws one ValueError that lists all mismatches, unless
-    // must_match is false.
+    // Calls fill_match() for all values. Throws the errors of fill_match() and, unless must_match
+    // is false, one ValueError that lists all mismatches.
     void deepspeed_config_process(const Tree& values, bool must_match = true);
 
   private:

@@ -49,8 +49,9 @@ struct DeepSpeedPlugin {
     // in stage 3. In other stages, true logs a warning and is changed to false.
     std::optional<bool> zero3_init_flag = {};
     // Whether get_state_dict() and save_model() convert floating weights of stage 3 to the dtype of
-    // the mixed precision (bf16 for fp8; ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If false,
-    // the weights keep their dtypes, whereas Accelerate throws an exception.
+    // the mixed precision (false by default; bf16 for fp8;
+    // ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If false, the weights keep their dtypes,
+    // whereas Accelerate throws an exception.
     std::optional<bool> zero3_save_16bit_model = {};
     // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
     // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a comma-separated list).
@@ -78,8 +79,9 @@ const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
 void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name);
 
 // Private to accel: reads options that are not set from the configuration and the environment, and
-// merges all options into hf_ds_config. Throws ValueError for invalid or contradictory options, and
-// NotImplementedError for MS-AMP in stage 3.
+// merges all options into hf_ds_config. Throws ValueError for invalid or contradictory options,
+// NotImplementedError for MS-AMP in stage 3, and the errors of DeepSpeedConfig for
+// ACCELERATE_DEEPSPEED_CONFIG_FILE.
 void resolve(DeepSpeedPlugin& plugin);
 
 }  // namespace axle::accel

@@ -10,8 +10,9 @@
 //
 // Optional fields and strings that are not set are read from the environment variables
 // ACCELERATE_FP8_<FIELD>. Exceptions: fp8_format is read from ACCELERATE_FP8_FORMAT, and
-// override_linear_precision from ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD.
-// ACCELERATE_FP8_BACKEND (AO or TE) selects the recipe; the default is AO.
+// override_linear_precision from ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD. If the options
+// have no recipe, ACCELERATE_FP8_BACKEND (AO, TE, or NO, the default, which also means AO) selects
+// it.
 #pragma once
 
 #include <array>
@@ -49,7 +50,8 @@ struct AORecipeKwargs {
 // The recipe for delayed scaling: scales are computed from the largest absolute values of earlier
 // steps. These values are a buffer of the layer and are saved with the model.
 struct TERecipeKwargs {
-    // The default of each field is in parentheses.
+    // The default of each field is in parentheses. The Accelerator throws ValueError for a margin
+    // below -64, and for an interval or amax_history_len below 1.
     std::optional<bool> use_autocast_during_eval = {};  // whether evaluation uses fp8 (false)
     std::optional<int> margin = {};                     // the scale is divided by 2^margin (0)
     std::optional<int> interval = {};                   // steps between updates of the scale (1)

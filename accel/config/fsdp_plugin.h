@@ -55,7 +55,8 @@ struct FullyShardedDataParallelPlugin {
     std::optional<int> fsdp_version = {};
     // The strategy for version 1 only. Deprecated: use reshard_after_forward, which has the same
     // names (FSDP_SHARDING_STRATEGY). The Accelerator throws ValueError if reshard_after_forward is
-    // set to another strategy.
+    // set to another strategy. With version 2, it throws ValueError if only this option is set, and
+    // otherwise ignores it with a warning.
     std::string sharding_strategy = {};
     // The sharding strategy. Version 2: whether the gathered parameters of a unit are freed after
     // its forward pass (true by default). Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP",
@@ -86,8 +87,8 @@ struct FullyShardedDataParallelPlugin {
     // The smallest number of parameters of a unit with SIZE_BASED_WRAP. 0, the default, means
     // NO_WRAP. (FSDP_MIN_NUM_PARAMS)
     std::optional<std::int64_t> min_num_params = {};
-    // Whether parameters, gradients and optimizer states are in host memory between uses
-    // (FSDP_OFFLOAD_PARAMS).
+    // Whether parameters, gradients and optimizer states are in host memory between uses (false by
+    // default; FSDP_OFFLOAD_PARAMS).
     std::optional<bool> cpu_offload = {};
     // The modules that are not sharded: their names, or a regular expression that matches their
     // whole names (FSDP_IGNORED_MODULES).
@@ -112,11 +113,12 @@ struct FullyShardedDataParallelPlugin {
     // Whether only rank 0 has the values of the model (false by default). True implies
     // sync_module_states. (FSDP_CPU_RAM_EFFICIENT_LOADING)
     std::optional<bool> cpu_ram_efficient_loading = {};
-    // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
-    // FSDP_ACTIVATION_CHECKPOINTING).
+    // Whether units recompute their activations in backward (false by default;
+    // nn::Module::set_checkpointing; FSDP_ACTIVATION_CHECKPOINTING).
     std::optional<bool> activation_checkpointing = {};
-    // Whether the inputs of units are kept in host memory until they are recomputed, for version 2
-    // only. Needs activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
+    // An option without effect: the inputs of units stay on the device (false by default). True
+    // needs version 2 and activation_checkpointing, else the Accelerator throws ValueError.
+    // (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
     std::optional<bool> activation_checkpointing_offload = {};
 
     // Changes the type of checkpoints, for example before the last checkpoint of a run. An empty

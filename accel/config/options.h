@@ -93,7 +93,8 @@ struct AcceleratorOptions {
     bool split_batches = false;        // the same option as in dataloader_config
     std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (see fp8_recipes.h)
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
-    // which launchers set, takes precedence.
+    // which launchers set, takes precedence. A gradient_accumulation_plugin replaces both; this
+    // option must then be 1 (else UsageError).
     int gradient_accumulation_steps = 1;
     bool cpu = false;  // whether the device is the CPU; if false, see PartialStateOptions
     std::optional<DataLoaderConfiguration> dataloader_config = {};
@@ -120,12 +121,13 @@ struct AcceleratorOptions {
     // sets one of the fields below, which must not be set too (else UsageError).
     std::vector<KwargsHandler> kwargs_handlers = {};
     // The backend of torch.compile. Axle does not compile models: a backend only logs a warning. To
-    // speed up steps on a GPU, use Accelerator::compile().
+    // speed up steps on a GPU, use Accelerator::compile(). If dynamo_plugin is given too, the
+    // Accelerator throws UsageError.
     std::string dynamo_backend = {};
     std::optional<TorchDynamoPlugin> dynamo_plugin = {};
-    // Plugins by name; the first one is active.
+    // Plugins by name, instead of deepspeed_plugin (both: UsageError); the first one is active.
     std::vector<std::pair<std::string, DeepSpeedPlugin>> deepspeed_plugins = {};
-    // The sizes of a mesh to create, instead of device_mesh.
+    // The sizes of a mesh to create, instead of device_mesh or torch_tp_plugin (both: UsageError).
     std::optional<ParallelismConfig> parallelism_config = {};
     std::optional<AutocastKwargs> autocast_kwargs = {};
     // The recipe for mixed_precision "fp8" (accel/config/fp8_recipes.h): ao_recipe_kwargs scales by

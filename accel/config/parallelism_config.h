@@ -47,13 +47,24 @@ struct DeepSpeedSequenceParallelConfig {
 // the variables PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE,
 // PP_SIZE, EP_SIZE, CP_BACKEND, SP_BACKEND).
 //
+// The product of the sizes without ep_size must be the number of processes, or 1: all processes are
+// then replicas. cp_size above 1 cannot be combined with sp_size above 1. tp_size or cp_size above
+// 1 with dp_replicate_size above 1 needs dp_shard_size or pp_size above 1. The Accelerator throws
+// ValueError for other sizes, and NotImplementedError for combinations that Axle does not
+// implement.
+//
 // The dimensions of the mesh are pp, dp_replicate, dp_shard, cp, sp and tp, in this order; the
 // ranks of a tp group are consecutive. A mesh has only the dimensions that are larger than 1.
 struct ParallelismConfig {
     int dp_replicate_size = 1;  // replicas of the model
-    int dp_shard_size = 1;      // processes that parameters are sharded over
+    // The processes that parameters are sharded over. Above 1, needs fsdp_plugin or
+    // deepspeed_plugin.
+    int dp_shard_size = 1;
     int tp_size = 1;
-    int cp_size = 1;  // processes that share the sequences of a batch (context parallel)
+    // The processes that share the sequences of a batch (context parallel). Above 1, needs
+    // fsdp_plugin with version 2, pp_size above 1, or ACCELERATE_ALLOW_CP_STANDALONE=1 without
+    // dp_shard_size.
+    int cp_size = 1;
     int sp_size = 1;  // processes that share the sequences of a batch (Ulysses)
     // The number of stages of a pipeline, an extension of Accelerate. A megatron_lm_plugin has
     // further options; without it, a step has pp_size micro-batches, and gradients are not clipped.
@@ -87,14 +98,15 @@ struct ParallelismConfig {
 
     // Returns the configuration in the environment variables, or nullopt unless
     // ACCELERATE_USE_PARALLELISM_CONFIG is true. Throws ValueError for a size that is not an
-    // integer, but does not check the sizes.
+    // integer and for a flag that is not a boolean, but does not check the sizes.
     static std::optional<ParallelismConfig> from_environment();
 
     // Returns the dimensions that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
-    // Return the names of dimensions that are larger than 1. dp_shard_cp are the dimensions that
-    // parameters are sharded over, and dp_cp the dimensions that losses are averaged over. The mesh
-    // has both as flattened dimensions.
+    // Return the names of dimensions that are larger than 1. As in Accelerate, dp_shard_cp are the
+    // dimensions that parameters are sharded over (without sp, over which Axle shards them too),
+    // and dp_cp the dimensions that losses are averaged over. The mesh has both, and dp, as
+    // flattened dimensions.
     std::vector<std::string> dp_dim_names() const;
     std::vector<std::string> non_dp_dim_names() const;
     std::vector<std::string> dp_shard_cp_dim_names() const;
@@ -105,8 +117,8 @@ struct ParallelismConfig {
 
     // Returns the strategy of context parallelism, "allgather" or "alltoall".
     std::string cp_comm_strategy() const;
-    // Returns the sizes, backends and handlers as a JSON object. (In Accelerate, to_json() returns
-    // nothing.)
+    // Returns the sizes, the backends and Accelerate's options of the handlers as a JSON object.
+    // (In Accelerate, to_json() returns nothing.)
     std::string to_json() const;
 };
 

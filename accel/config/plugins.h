@@ -21,13 +21,14 @@ struct NotImplementedError : UsageError {
     using UsageError::UsageError;
 };
 
-// Options of torch.compile. They are checked and have no effect; setting a backend logs a warning.
+// Options of torch.compile. They are checked (ValueError) and have no effect; setting a backend
+// logs a warning. Names are case-insensitive.
 struct TorchDynamoPlugin {
     // The backend, such as "inductor" or "cudagraphs" (known_dynamo_backends()). If empty, it is
     // read from ACCELERATE_DYNAMO_BACKEND; the default is "no".
     std::string backend = {};
     // The mode: "default", "reduce-overhead" or "max-autotune". If empty, it is read from
-    // ACCELERATE_DYNAMO_MODE.
+    // ACCELERATE_DYNAMO_MODE; the default is "default".
     std::string mode = {};
     std::optional<bool> fullgraph = {};  // defaults to ACCELERATE_DYNAMO_USE_FULLGRAPH, else false
     std::optional<bool> dynamic = {};    // defaults to ACCELERATE_DYNAMO_USE_DYNAMIC

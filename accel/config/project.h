@@ -14,7 +14,7 @@ struct ProjectConfiguration {
     std::string project_dir = {};
     std::string logging_dir = {};  // the folder of trackers; defaults to project_dir
     // Whether save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
-    // without a folder loads the newest of these checkpoints.
+    // without a folder loads the newest of these checkpoints. Needs project_dir (else ValueError).
     bool automatic_checkpoint_naming = false;
     // The number of checkpoints of this run that are kept, at least 1. Older checkpoints are
     // removed after a new checkpoint is complete. load_state() continues a run. Checkpoints of

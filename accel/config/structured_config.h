@@ -154,8 +154,8 @@ Tree load_config(Config& config, const std::string& path,
     return resolved;
 }
 
-// Returns a map with the current values of all options, for help texts. Required options have the
-// value "???".
+// Returns a map with the current values of all options, for help texts. Required options that are
+// not set have the value "???".
 template <class Config>
 Tree config_tree(Config& config) {
     ConfigFields fields({});

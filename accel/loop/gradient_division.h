@@ -58,7 +58,7 @@ class GradientDivision {
     // on a prepared parameter.
     void backward_sum(const Tensor& loss, const Tensor& weight, int processes, bool completes);
     // Differentiates a scaled loss that is a mean. Its gradients are divided by the number passed
-    // to set_share().
+    // to set_share(). Throws UsageError if an earlier loss of the window is a sum.
     void backward_mean(const Tensor& loss, bool completes, bool retain_graph);
     // Sets the number of micro-batches of the window that have begun, divided by the number of
     // micro-batches in a full window.
@@ -79,11 +79,13 @@ class GradientDivision {
     // Clears the gradients and the weights.
     void discard();
 
-    // Returns a list with the weight and divisor of each part that has a weight, for checkpoints.
+    // Returns a list with the weight and divisor of each part that has a weight and gradients, for
+    // checkpoints. The list is empty unless the losses of the window are sums.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
     // Loads the states of all processes that saved the checkpoint. If the number of processes has
-    // changed, the gradients must be the mean of the saved gradients.
+    // changed, the gradients must be the mean of the saved gradients. Throws ValueError if a state
+    // names an object that is not prepared.
     void load_state(const std::vector<Tree>& states, int process, int processes,
                     const std::vector<nn::Module*>& models,
                     const std::vector<optim::Optimizer*>& optimizers);

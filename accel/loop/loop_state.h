@@ -38,8 +38,8 @@ struct LoopState {
     // Returns whether schedules don't advance in updates that fp16 skips.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
     // Advances a schedule by the steps of one update, but not beyond its last step. If
-    // step_with_optimizer is false, the schedule advances by one step, as a OneStepPerUpdate always
-    // does.
+    // step_with_optimizer is false or the schedule is a OneStepPerUpdate, calls advance() once,
+    // which can throw after the last step.
     void advance_schedule(optim::Scheduler& scheduler) const;
     // Calls advance_schedule() unless the update was skipped. May read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;

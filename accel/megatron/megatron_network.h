@@ -16,8 +16,9 @@ namespace axle::accel {
 std::optional<MegatronNetwork> network_of(nn::Module& model, int tp_degree = 1);
 
 // Sets the options of a resolved plugin that are computed from a model, unless an earlier model has
-// set them. These are `network` and, if the program has not set them, seq_length and eod_token.
-// prepare() calls this function for each model before it is divided. Throws ValueError if the model
+// set them. These are `network`, seq_length (if it is not set, or to encoder_seq_length or
+// decoder_seq_length), and eod_token if it is not set. prepare() calls this function for each
+// model, except in evaluation mode, before the model is divided. Throws ValueError if the model
 // contradicts attention_dropout, hidden_dropout, use_rotary_position_embeddings or num_experts.
 // Also throws it if seq_length exceeds the model's max_position_embeddings, and if eod_mask_loss is
 // set but no eod_token is known.

@@ -39,7 +39,7 @@ struct MegatronNetwork {
     std::int64_t orig_vocab_size = 0;
     std::int64_t padded_vocab_size = 0;  // rounded up to a multiple of tp_degree
     std::int64_t num_labels = 0;         // 0 unless the model is a classifier
-    std::int64_t num_experts = 0;        // experts of each mixture; 0 without a mixture
+    std::int64_t num_experts = 0;        // experts of the first mixture; 0 without a mixture
     double hidden_dropout = 0, attention_dropout = 0;
     bool use_rotary_position_embeddings = false;
     std::optional<std::int64_t> eos_token_id = {};
@@ -49,8 +49,12 @@ struct MegatronNetwork {
 // the layers of a stage into tp_degree slices. Each slice of a stage has num_processes / (tp_degree
 // * pp_degree) replicas, which average their gradients. MegatronEngine::train_step() or
 // Accelerator::pipeline_step() runs a step. If no plugin is given and ACCELERATE_USE_MEGATRON_LM is
-// true, the Accelerator creates one. Options that are not set are read from MEGATRON_LM_TP_DEGREE,
-// MEGATRON_LM_PP_DEGREE and so on.
+// true, the Accelerator creates one. The options up to use_distributed_optimizer,
+// decoder_last_pipeline_num_layers, the parallel sizes, eod_mask_loss and the newer options are
+// read from MEGATRON_LM_<OPTION> if they are not set. The degrees and expert_model_parallel_size
+// then default to the sizes of parallelism_config. The Accelerator throws ValueError for invalid
+// values, and UsageError if the plugin is combined with FSDP or DeepSpeed or contradicts
+// parallelism_config.
 //
 // The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
 // (dist/tensor_parallel/); the ranks of the slices are consecutive.
@@ -86,11 +90,11 @@ struct MegatronLMPlugin {
     // stages. The stages must contain all layers of the model.
     std::optional<int> num_layers_per_virtual_pipeline_stage = {};
     // The number of layers of the last stage. The other layers are divided evenly among the other
-    // stages.
+    // stages. Not with stage_sizes or num_layers_per_virtual_pipeline_stage (ValueError).
     std::optional<int> decoder_last_pipeline_num_layers = {};
     // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts (default:
-    // 1). It must divide the number of replicas. num_experts, the number of experts of each
-    // mixture, is only checked.
+    // 1). It must divide the number of replicas. num_experts is only compared with the number of
+    // experts of the model's first mixture.
     std::optional<int> expert_model_parallel_size = {};
     std::optional<int> num_experts = {};
     // Context and expert tensor parallel sizes. Must be 1: use cp_size of ParallelismConfig.
@@ -118,7 +122,8 @@ struct MegatronLMPlugin {
     double min_lr = 0;
     // The style of the weight decay schedule: "constant", "linear" or "cosine"
     // (optim::WeightDecayIncrease). start_weight_decay and end_weight_decay are the weight decays
-    // at the ends of the run; by default, both are the weight decay of the optimizer.
+    // at the ends of the run; by default, both are the weight decay of the optimizer. A style other
+    // than "constant" needs both (else ValueError).
     std::string weight_decay_incr_style = "constant";
     std::optional<double> start_weight_decay = {}, end_weight_decay = {};
     // Predicates on parameters: whether a parameter has no weight decay (default: biases and
@@ -136,9 +141,9 @@ struct MegatronLMPlugin {
     // Whether Megatron-LM's datasets are used. Must be false: the program passes the loaders of its
     // datasets to prepare().
     bool megatron_dataset_flag = false;
-    // The maximum length of a sequence; train_step() checks it. If seq_length is not set, prepare()
-    // sets it to encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama). If none of them is
-    // set, prepare() sets seq_length to max_position_embeddings of the model.
+    // The maximum length of a sequence; train_step() checks it. prepare() replaces it by
+    // encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama) if that option is set. If
+    // neither is set, prepare() sets seq_length to max_position_embeddings of the model.
     std::optional<std::int64_t> seq_length = {}, encoder_seq_length = {}, decoder_seq_length = {};
     // Whether labels of the input token eod_token have no loss (default: false). The default of
     // eod_token is the first end-of-text token in the model's configuration.

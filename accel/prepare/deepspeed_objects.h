@@ -51,8 +51,8 @@ struct DummyOptim {
 // the schedule of a MegatronLMPlugin. prepare() creates the schedule for the optimizer in the same
 // call. The schedule advances by one step per update, with any number of processes.
 struct DummyScheduler {
-    // The number of steps of a run on one process; it is divided by the number of processes.
-    // Replaces "auto" in the configuration.
+    // The number of steps of a run on one process; it is divided by the number of processes with
+    // different samples. Replaces "auto" in the configuration.
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1 for DeepSpeed
     // An optional function that creates the schedule when there is no configuration, or when the
@@ -111,7 +111,8 @@ struct DeepSpeedObjects {
 // Throws ValueError if
 // - there is a model, and another value outside of the sections optimizer and scheduler is "auto",
 //   or the model has no known hidden size and a bucket size is "auto",
-// - train_micro_batch_size_per_gpu is "auto" and a loader has no batch size,
+// - train_micro_batch_size_per_gpu is not a positive integer, or it is "auto" and a loader has no
+//   batch size,
 // - train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
 //   data_parallel_size,
 // - an optimizer or schedule is given both in the program and in the configuration, or

@@ -84,7 +84,7 @@ class DeepSpeedSection {
         if (!value->is_string()) fail(key, "text", *value);
         return value->string();
     }
-    // Returns a list of numbers; a single number is repeated `count` times.
+    // Returns a list of `count` numbers; a single number is repeated.
     std::vector<double> numbers(const char* key, std::size_t count, double otherwise) const {
         const Tree* const value = find(key);
         if (value == nullptr || !value->is_list())

@@ -1,5 +1,5 @@
-// Private to accel: decides how prepare() divides models among processes (tensor parallel
-// training), based on the mesh of an Accelerator.
+// Private to accel: decides how prepare() divides models and their experts among processes (tensor
+// and expert parallel training), based on the mesh of an Accelerator.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 namespace axle::accel {
 
 // Returns the processes over which gradients are averaged. They differ from this process only in
-// dimensions of the mesh other than "tp" and "pp". Returns nullptr if these are all processes. All
-// processes must call this function.
+// dimensions of the mesh other than "tp" and "pp". Returns nullptr, which means all processes, if
+// `mesh` is nullptr or has neither of these two dimensions. All processes must call this function.
 std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh);
 
 // Sets the options of `preparation` that decide how models are divided, and over which processes
 // gradients are averaged. The mesh in preparation.loading must be set. All processes must call this
-// function.
+// function. Throws NotImplementedError for tensor parallel training with DeepSpeed.
 void set_division(PreparationOptions& preparation, const AcceleratorOptions& options);
 
 }  // namespace axle::accel

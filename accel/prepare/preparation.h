@@ -45,8 +45,8 @@ struct PreparationOptions {
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.
     std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
-    // Divides a model among processes (tensor parallel training), before it is moved. If empty, no
-    // model is divided.
+    // Divides a model or its experts among processes (tensor or expert parallel training), before
+    // the model is moved. If empty, no model is divided.
     std::function<void(nn::Module&)> division = {};
     // The processes over which gradients are averaged, or nullptr for all processes.
     std::shared_ptr<dist::ProcessGroup> data_group = {};
@@ -95,17 +95,18 @@ class Preparation {
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
-    // Called by the hooks before the first step of a prepared optimizer. Logs a warning on the main
-    // process if some parameters belong to no prepared model, because their gradients are then not
-    // averaged over processes. prepare() cannot check this, because models may be prepared after
-    // their optimizers.
+    // Called by the hooks before the first step of a prepared optimizer. If there are several
+    // processes, logs a warning on the main process if some parameters belong to no prepared model,
+    // because their gradients are then not averaged over processes. prepare() cannot check this,
+    // because models may be prepared after their optimizers.
     void check_first_step(optim::Optimizer& optimizer);
     // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);
     void replace(const data::DataLoader& from, data::DataLoader& to);
     // Throws UsageError with the names of the objects that were removed; see forget().
     void check_complete(const char* op) const;
-    // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
+    // Detaches all hooks, restores the loaders' seeds, removes the references to the objects, and
+    // resets the state of the current update.
     void clear();
 
     const std::vector<nn::Module*>& models() const { return models_; }
