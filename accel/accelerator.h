@@ -67,7 +67,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
     // Throws ValueError for invalid options, such as an unknown precision, and if an existing
     // Accelerator of this thread has another precision or device. Throws UsageError if options
-    // contradict each other, and NotImplementedError for engines that are not implemented.
+    // contradict each other, NotImplementedError for options that are not implemented, and the
+    // errors of PartialState.
     explicit Accelerator(AcceleratorOptions options = {});
     // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
@@ -125,7 +126,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
         free_memory(owners...);
     }
 
-    // --- gradient accumulation and synchronization
+    // --- gradient accumulation and synchronization. Models in arguments must be prepared (else
+    // UsageError).
 
     // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If
     // not, optimizer.step() and zero_grad() do nothing. Gradients of the given models (default:
@@ -141,17 +143,16 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
         return NoSyncScope(no_sync_guards({&models...}));
     }
     // Returns a scope in which gradients are averaged although the forward pass ran in no_sync().
-    // Throws UsageError for a model that is not prepared.
     SyncScope trigger_sync_in_backward(nn::Module& model);
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
     // the scope, even_batches replaces the setting of the loader configuration, unless it is
     // nullopt. If even_batches is false, loaders of map-style and sharded datasets repeat no
-    // samples. The scope has no effect on one process. Throws UsageError for a model that is not
-    // prepared or is sharded.
+    // samples. The scope has no effect on one process. Throws UsageError for a model that is
+    // sharded or has a pipeline.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
-    // Returns the object that averages the gradients of a prepared model over the processes, or
-    // nullptr if they are not averaged. Throws UsageError if the model is not prepared.
+    // Returns the object that averages the model's gradients over processes, or nullptr without
+    // one.
     dist::DistributedModel* data_parallel(const nn::Module& model) const;
     // Returns whether the latest micro-batch completes an update. The initial value is true.
     bool sync_gradients() const;
@@ -208,7 +209,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
     // Complete the gradients in place, to inspect them before the step: divide them by the loss
     // scale in fp16. If sync_gradients() is true, also divide them by the weights of the losses.
-    // Further calls within an update do nothing.
+    // Further calls within an update do nothing. Throw UsageError for a null optimizer.
     void unscale_gradients();
     void unscale_gradients(optim::Optimizer& optimizer);
     void unscale_gradients(const std::vector<optim::Optimizer*>& optimizers);
@@ -277,14 +278,14 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
     // Saves a checkpoint of models, optimizers, schedulers, loaders with their positions, random
     // states, registered objects, the state of replicas (dist::DataParallel::state_dict) and,
-    // between two updates, gradients. Returns its path. Its directory is created complete or not at
-    // all (accel/state/checkpoint.h). A checkpoint of a loop body resumes with the next batch.
-    // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
-    // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an
-    // existing checkpoint is replaced. Throws FileError if a file cannot be written (an
-    // asynchronous save: in wait_for_saves()). Throws UsageError if output_dir is or contains the
-    // working directory, or if a prepared model, optimizer or scheduler was destroyed or prepared
-    // by another Accelerator, and none was prepared after that.
+    // between two updates, gradients (NotImplementedError for a pipeline). Returns its path. Its
+    // directory is complete or absent (accel/state/checkpoint.h). A loop resumes with the next
+    // batch. With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored;
+    // throws ValueError if the directory exists. Without it, output_dir must be given and equal on
+    // all processes (else ValueError), and replaces an existing checkpoint. Throws FileError if a
+    // file cannot be written (an asynchronous save: in wait_for_saves()). Throws UsageError if
+    // output_dir is or contains the working directory, or if a prepared model, optimizer or
+    // scheduler was destroyed or prepared by another Accelerator, and none was prepared after that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();

@@ -37,7 +37,8 @@ class StepCapture {
     // Returns a string that is equal for steps that can share a graph. `of_several` is true if the
     // step consists of several micro-batches.
     std::string step_key(bool of_several) const;
-    // Returns the parameters of the prepared models and optimizers, each once.
+    // Returns the parameters of the prepared models, and the parameters of prepared optimizers that
+    // are in no prepared model.
     std::vector<Tensor> parameters() const;
     // Returns the storages, apart from the batch, that a graph reads and writes: parameters,
     // buffers and optimizer state.

@@ -16,12 +16,13 @@ struct ProjectConfiguration {
     // Whether save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
     // without a folder loads the newest of these checkpoints. Needs project_dir (else ValueError).
     bool automatic_checkpoint_naming = false;
-    // The number of checkpoints of this run that are kept, at least 1. Older checkpoints are
+    // The number of checkpoints of this run that are kept, at least 1 (else ValueError); by
+    // default, all are kept. Applies only with automatic_checkpoint_naming. Older checkpoints are
     // removed after a new checkpoint is complete. load_state() continues a run. Checkpoints of
     // other runs are not removed.
     std::optional<int> total_limit = {};
     // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition to
-    // the newest total_limit checkpoints.
+    // the newest total_limit checkpoints. Has no effect without total_limit.
     std::optional<int> best_limit = {};
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
     std::int64_t iteration = 0;      // the number of the next checkpoint

@@ -1,6 +1,7 @@
 // The collectives of accelerate.utils on Trees or user-defined types (core/tree/structure.h). They
-// run on the processes of the program's Accelerator or PartialState; without these objects, on this
-// process only. dist/group/operations.h documents each operation.
+// run on the processes of the program's Accelerator or PartialState (without the option
+// process_group); without such an object, on this process only. dist/group/operations.h documents
+// each operation.
 //
 //     Tree all = accel::gather(batch);
 //     auto lines = accel::gather_object(std::vector<std::string>{line});

@@ -79,7 +79,8 @@ class [[nodiscard]] ProcessFirst {
 class PartialState {
   public:
     // Joins the program's group, and creates it if necessary, unless the option process_group is
-    // set. Throws DeviceError for an invalid ACCELERATE_TORCH_DEVICE. Throws ValueError if
+    // set. Throws DeviceError if ACCELERATE_TORCH_DEVICE is not cpu, cuda or cuda:<index>, or if
+    // this GPU does not exist, and ValueError for an invalid index. Throws ValueError if
     // ACCELERATE_USE_CPU, ACCELERATE_CPU_AFFINITY or ACCELERATE_DEBUG_MODE is not a boolean. Also
     // throws the errors of dist::ProcessGroup::create().
     explicit PartialState(PartialStateOptions options = {});

@@ -59,7 +59,8 @@ class CheckpointWriter {
     void write(const std::string& stem, const Tree& tree) const;
     // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
     // The label's name is set to the last part of the path. Throws FileError if the checkpoint
-    // can't be written, or if its manifest would be too long to be read (16 MiB).
+    // can't be written, if directory() has a manifest.json or something that is neither a file nor
+    // a folder, or if the manifest would be too long to be read (16 MiB).
     void commit(CheckpointLabel label);
 
   private:

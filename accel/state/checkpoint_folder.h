@@ -40,8 +40,8 @@ struct CheckpointList {
 CheckpointList list_checkpoints(const std::string& folder);
 
 // Returns one more than the highest number in the names of checkpoints, damaged or not, or 0
-// without checkpoints. save_state() gives this number to the next checkpoint with an automatic
-// name.
+// without checkpoints. A run that starts without loading a checkpoint can pass this number to
+// Accelerator::set_save_iteration() to continue the numbers of the folder.
 std::int64_t next_iteration(const CheckpointList& list);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or

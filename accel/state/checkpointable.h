@@ -46,7 +46,8 @@ concept Registrable =
 
 // Return a Checkpointable that refers to the object. A module's state is its saved_state(). The
 // states of modules and optimizers have whole tensors, even if several processes divide the
-// tensors.
+// tensors. state_dict() throws UsageError for a module with tensors on the meta device, such as the
+// parameters of other pipeline stages.
 std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module);
 std::shared_ptr<Checkpointable> as_checkpointable(optim::Optimizer& optimizer);
 template <Registrable T>

@@ -18,8 +18,8 @@ namespace axle::accel {
 inline constexpr std::int64_t kSmallestBlock = std::int64_t{1} << 20;
 
 // Returns the size of blocks in bytes for a checkpoint with files of these sizes. It is the
-// smallest power of two, at least kSmallestBlock, with which all files together have at most 2^20
-// blocks. The checksums of 2^20 blocks need 8 MiB of the manifest.
+// smallest power of two, at least kSmallestBlock, with which all files that are larger than a block
+// have at most 2^20 blocks together. The checksums of 2^20 blocks need 8 MiB of the manifest.
 std::int64_t block_size_for(const std::vector<std::int64_t>& sizes);
 
 // The checksums of the blocks of a file. The list is empty if the manifest has none; checkpoints of

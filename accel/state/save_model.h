@@ -48,10 +48,10 @@ struct LoadCheckpointOptions {
 // indices. Returns the names that only the checkpoint or only the model has. Logs warnings with the
 // number of these names and the first few.
 //
-// Throws FileError if shapes differ, if a file is damaged, if no weight of the model has a name in
-// the checkpoint, or, with `strict`, if names differ. Throws ValueError or DeviceError for an
-// invalid or missing device in `device_map`. All these errors are thrown before any weight changes.
-// A model on the meta device is placed on the CPU.
+// Throws FileError if shapes differ, if a file is missing or damaged, if no weight of the model has
+// a name in the checkpoint, or, with `strict`, if names differ. Throws ValueError or DeviceError
+// for an invalid or missing device in `device_map`. All these errors are thrown before any weight
+// changes. A model on the meta device is placed on the CPU.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
@@ -67,7 +67,8 @@ bool is_saving_process(const PartialState& state, bool save_on_each_node);
 // Write a map of tensors as safetensors, or a value without tensors as JSON. The main process of
 // the program's PartialState writes (with save_on_each_node, the main process of each machine).
 // Without a PartialState, this process writes. The file is replaced atomically. Throw ValueError
-// for a value that contains tensors, but is not a map of tensors.
+// for a value that contains tensors, but is not a map of tensors, UsageError for an undefined
+// tensor, and FileError if the file can't be written.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
 // Write the same files as save(), but on any process that calls them.

@@ -40,7 +40,7 @@ class StateFolder {
     // Returns whether Axle has written the directory.
     bool is_axle() const { return axle_.has_value(); }
     // Returns the number of the state: the saved number for Axle, or the number in the directory's
-    // name for Accelerate.
+    // name for Accelerate (nullopt if the name has none).
     std::optional<std::int64_t> iteration() const;
     // Returns the label of Axle's checkpoint, or nullptr for a directory of Accelerate.
     const CheckpointLabel* label() const { return axle_ ? &axle_->label() : nullptr; }

@@ -17,14 +17,16 @@ enum class StateDictType : std::uint8_t {
     full,
     // SHARDED_STATE_DICT: each process writes its parts to folders such as pytorch_model_fsdp_0 and
     // optimizer_0 (core/files/sharded_folder.h). The checkpoint's folder must be on a disk that all
-    // processes share. Any number of processes can load it, with and without sharding.
+    // processes share. Any number of processes can load it, with and without sharding. Models that
+    // tensor parallelism divides are saved as with `full`.
     sharded,
 };
 
 struct SaveStateOptions {
     bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
     // A metric of the saved model, for example the loss of an evaluation, for
-    // ProjectConfiguration::best_limit. The value of the main process is used.
+    // ProjectConfiguration::best_limit. The value of the process that writes the checkpoint is
+    // used.
     std::optional<double> metric = {};
     // Whether the checkpoint survives a power failure (`full`), or only the end of the process
     // (`none`). `none` saves the time of syncing each file to disk.
@@ -45,9 +47,10 @@ struct LoadStateOptions {
     // into which they are loaded.
     std::string map_location = {};
     bool strict = true;  // whether missing and unexpected weights are errors
-    // Whether load_state() without a folder skips damaged checkpoints. If true, loads the newest
-    // undamaged checkpoint, and logs a warning for each checkpoint that it skips. If false, throws
-    // FileError if the newest checkpoint is damaged.
+    // Whether load_state() without a folder skips checkpoints that are damaged or do not match the
+    // prepared objects. If true, loads the newest checkpoint that causes no FileError, and logs a
+    // warning for each checkpoint that it skips. If false, throws FileError if the newest
+    // checkpoint is such a checkpoint.
     bool skip_damaged = false;
     // Whether a changed identity throws ValueError: a field of ProjectConfiguration::identity that
     // differs from the saved field, or is missing on one side. Fields named in `changed_identity`

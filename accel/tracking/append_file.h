@@ -9,8 +9,8 @@
 
 namespace axle::accel {
 
-// A file that is open for appending, and created if it is missing. Data is written without a
-// buffer. Methods throw FileError with the path and the reason.
+// A file that is open for appending, and created if it is missing. It must not be a symbolic link.
+// Data is written without a buffer. Methods throw FileError with the path and the reason.
 class AppendFile {
   public:
     explicit AppendFile(const std::string& path);

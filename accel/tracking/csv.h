@@ -22,9 +22,9 @@ namespace axle::accel {
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
-// removes rows with this step or a later step. For this, the file is memory-mapped, so that it can
-// be larger than the memory. Throws FileError if the first line has more than 1 MiB. log() throws
-// UsageError before start() and after finish().
+// removes the rows from the first row on that has this step or a later step, or is invalid. For
+// this, the file is memory-mapped, so that it can be larger than the memory. Throws FileError if
+// the first line has more than 1 MiB. log() throws UsageError before start() and after finish().
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);

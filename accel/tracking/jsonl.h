@@ -15,11 +15,12 @@ namespace axle::accel {
 // that preserve the value. Lines are written without a buffer.
 class JsonLines {
   public:
-    // Opens a file. Keeps the lines of an existing file up to step `keep_through`. Removes a
-    // partial last line, and lines with later steps, because the earlier run logged them after its
-    // last checkpoint. An existing file is memory-mapped while its lines are read. Lines over 1 MiB
-    // are not parsed; only their step is read. If keep_through is 0, replaces the file without
-    // reading it. Throws FileError if the file can't be read or written.
+    // Opens a file. Keeps the lines of an existing file up to the first line that has a step above
+    // `keep_through`, has no step or is incomplete. Removes the remaining lines, because the
+    // earlier run logged them after its last checkpoint. An existing file is memory-mapped while
+    // its lines are read. Lines over 1 MiB are not parsed; only their step is read. If keep_through
+    // is 0, replaces the file without reading it. Throws FileError if the file can't be read or
+    // written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);

@@ -18,7 +18,7 @@ struct SummaryWriterOptions {
     // The first step that a resumed run writes again. TensorBoard ignores events of earlier files
     // in the folder with this step or a later one.
     std::optional<std::int64_t> purge_step = {};
-    std::string filename_suffix = {};
+    std::string filename_suffix = {};  // appended to the name of the file
 };
 
 // A writer of event files, equivalent to PyTorch's SummaryWriter. Creates a folder, and in it a new

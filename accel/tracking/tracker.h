@@ -97,7 +97,9 @@ struct TrackerClass {
 // Thread-safe.
 void register_tracker_class(TrackerClass tracker_class);
 
-// The trackers of Accelerate's LoggerType, in the same order.
+// The trackers of Accelerate's LoggerType, in the same order. Except `all` and `tensorboard`, they
+// need Python: the Accelerator leaves them out and reports an error (core/system/log.h), unless the
+// program has registered a tracker with this name.
 enum class LoggerType : std::uint8_t {
     all,
     aim,
@@ -127,10 +129,12 @@ struct LogWith {
 // --- helpers for implementing trackers
 
 // Returns the leaves of a map with their tags. Leaves of nested maps have tags such as
-// "outer/inner"; tensors of one element are replaced by their value.
+// "outer/inner"; tensors of one element are replaced by their value. Throws ValueError for maps
+// that are nested too deeply (kMaxTreeDepth).
 std::vector<Tree::Entry> flattened(const Tree& values);
 // Returns the map without tensors. A tensor of one element is replaced by its value, and another
-// tensor by the map {"min", "max", "mean", "std"} of its elements.
+// tensor by the map {"min", "max", "mean", "std"} of its elements, where std divides by n - 1. The
+// values of an empty tensor are NaN.
 Tree summarised(const Tree& values);
 // Throws ValueError for an option that is not in `known`; the message lists all names and suggests
 // a similar name, if there is one.

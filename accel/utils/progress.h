@@ -39,7 +39,8 @@ class ProgressBar {
 
     // Sets the number of steps that are done, and a note that is shown after the numbers.
     void update(std::int64_t done, const std::string& note = {});
-    // Prints a line above the bar.
+    // Prints a line above the bar. Does nothing if progress is not shown
+    // (ProgressOptions::disable).
     void print(const std::string& line);
     // Ends the bar's line, or removes the bar.
     void close();
