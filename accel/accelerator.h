@@ -278,14 +278,14 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
     // Saves a checkpoint of models, optimizers, schedulers, loaders with their positions, random
     // states, registered objects, the state of replicas (dist::DataParallel::state_dict) and,
-    // between two updates, gradients (NotImplementedError for a pipeline). Returns its path. Its
-    // directory is complete or absent (accel/state/checkpoint.h). A loop resumes with the next
-    // batch. With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored;
-    // throws ValueError if the directory exists. Without it, output_dir must be given and equal on
-    // all processes (else ValueError), and replaces an existing checkpoint. Throws FileError if a
-    // file cannot be written (an asynchronous save: in wait_for_saves()). Throws UsageError if
-    // output_dir is or contains the working directory, or if a prepared model, optimizer or
-    // scheduler was destroyed or prepared by another Accelerator, and none was prepared after that.
+    // between two updates, gradients (NotImplementedError for a pipeline). Returns its path. The
+    // directory is complete or absent (accel/state/checkpoint.h). With automatic_checkpoint_naming
+    // (accel/config/project.h) output_dir is ignored; throws ValueError if the directory exists.
+    // Without it, output_dir must be given and equal on all processes (else ValueError), and
+    // replaces an existing checkpoint. Throws FileError if a file cannot be written (an
+    // asynchronous save: in wait_for_saves()). Throws UsageError if output_dir is or contains the
+    // working directory, or if a prepared model, optimizer or scheduler was destroyed or prepared
+    // by another Accelerator, and none was prepared after that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();
