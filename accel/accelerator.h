@@ -66,9 +66,9 @@ struct AcceleratorParts;
 class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
     // Throws ValueError for invalid options, such as an unknown precision, and if an existing
-    // Accelerator of this thread has another precision or device. Throws UsageError if options
-    // contradict each other, NotImplementedError for options that are not implemented, and the
-    // errors of PartialState.
+    // Accelerator of this thread has another precision or device. Throws UsageError for
+    // contradictory options, NotImplementedError for missing features, and the errors of
+    // PartialState.
     explicit Accelerator(AcceleratorOptions options = {});
     // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
@@ -282,10 +282,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // directory is complete or absent (accel/state/checkpoint.h). With automatic_checkpoint_naming
     // (accel/config/project.h) output_dir is ignored; throws ValueError if the directory exists.
     // Without it, output_dir must be given and equal on all processes (else ValueError), and
-    // replaces an existing checkpoint. Throws FileError if a file cannot be written (an
-    // asynchronous save: in wait_for_saves()). Throws UsageError if output_dir is or contains the
+    // replaces an existing checkpoint. Throws FileError if a file can't be written (if
+    // asynchronous: in wait_for_saves()). Throws UsageError if output_dir is or contains the
     // working directory, or if a prepared model, optimizer or scheduler was destroyed or prepared
-    // by another Accelerator, and none was prepared after that.
+    // by another Accelerator and none was prepared later.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();

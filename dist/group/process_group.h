@@ -76,9 +76,10 @@ struct ProcessGroupOptions {
 //
 // Invalid arguments throw before any communication. UsageError is thrown for undefined tensors and
 // for outputs that require a gradient, DeviceError for meta tensors, and IndexError for ranks out
-// of range. Dtypes and shapes that do not match throw DTypeError and ShapeError. The process leaves
-// the job when its last handle to a group of the job is destroyed. Ranks that wait for it then
-// throw CommError.
+// of range. Dtypes and shapes that do not match throw DTypeError and ShapeError. For collectives
+// over NCCL, UsageError is also thrown during graph capture, and DeviceError for a tensor on
+// another GPU. The process leaves the job when its last handle to a group of the job is destroyed.
+// Ranks that wait for it then throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
@@ -183,7 +184,8 @@ class ProcessGroup {
 
     // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
     // Returns nullptr on ranks that are not members. All ranks must pass the same `ranks`
-    // (CommError). Throws ValueError if `ranks` is empty or has duplicates.
+    // (CommError). Throws ValueError if `ranks` is empty or has duplicates, and IndexError for a
+    // rank out of range.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
     // Splits the group; all ranks must call this function. Ranks with the same color form a new
     // group, in the order of their ranks in this group.

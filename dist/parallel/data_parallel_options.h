@@ -21,7 +21,8 @@ struct PowerSgdOptions {
     std::int64_t matrix_approximation_rank = 1;
     std::int64_t start_powerSGD_iter = 1000;  // the first step with PowerSGD; earlier steps average
     // The compression rate that a matrix must exceed to be compressed. The rate is the number of
-    // elements of the matrix divided by the number of elements that are sent.
+    // elements of the matrix divided by the number of elements that are sent. Not used by batched
+    // hooks.
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;
@@ -41,16 +42,20 @@ std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batc
 
 // The options of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
-    // Whether the buffers of rank 0 are broadcast before each forward pass in training mode.
+    // Whether the buffers of rank 0 are broadcast before forward passes in training mode (see
+    // DataParallel::before_forward()).
     bool broadcast_buffers = true;
-    double bucket_cap_mb = 25;  // size of a bucket in MiB
+    // The size in MiB at which a bucket is full; the first bucket is full at 1 MiB.
+    double bucket_cap_mb = 25;
     // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
     // zero gradient on this rank. If no rank computes a gradient, the parameter's gradient is not
     // changed. If both this option and static_graph are false, backward throws UsageError with the
     // name of the parameter.
     bool find_unused_parameters = false;
     bool gradient_as_bucket_view = true;  // whether gradients share the memory of the buckets
-    bool static_graph = false;            // whether all backward passes reach the same parameters
+    // Whether all backward passes reach the same parameters. If they do not, backward throws
+    // UsageError.
+    bool static_graph = false;
     std::shared_ptr<CommHook> hook = nullptr;  // nullptr: all_reduce_hook()
 
     bool operator==(const DataParallelOptions&) const = default;

@@ -1,5 +1,5 @@
-// DistributedModel: the common interface of DataParallel and ShardedDataParallel, which train one
-// model on several processes.
+// DistributedModel: the common interface of objects that train one model on several processes, such
+// as DataParallel and ShardedDataParallel.
 #pragma once
 
 #include "core/tensor.h"

@@ -23,7 +23,8 @@ namespace axle::dist {
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
 // A function that exchanges the next step with all ranks and returns the steps, indexed by rank.
-// Throws UsageError if the steps of ranks with data differ.
+// Throws UsageError if the steps of ranks with data differ, or for
+// Join::Options::throw_on_early_termination.
 using Announce = std::function<std::vector<Step>(Step)>;
 
 // Reduces the gradients of one model. Only one thread at a time may run a backward pass that

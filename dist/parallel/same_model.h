@@ -6,7 +6,8 @@
 
 namespace axle::dist {
 
-// Returns a list of lines with the name, dtype and shape of each tensor of the model.
+// Returns a list of lines with the name, dtype and shape of each tensor of the model. A line ends
+// with "frozen" if the tensor does not require a gradient.
 Tree describe(const nn::Module& model);
 
 // Throws CommError on every rank if the lines of a rank differ from the lines of rank 0. The

@@ -12,7 +12,7 @@ namespace axle::dist {
 // converted layers normalize with the mean and variance over the batches of all ranks. These values
 // also update the running statistics. Batch sizes may differ between ranks. In training mode, a
 // converted layer throws ShapeError if all ranks together have at most one value per channel.
-// Gradients cannot be differentiated again.
+// Gradients cannot be differentiated again (UsageError).
 //
 // All ranks must run the same layers and other collectives of the group in the same order. Use a
 // separate group (ProcessGroup::new_group()), so that the layers do not wait for reductions of

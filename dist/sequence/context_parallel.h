@@ -28,7 +28,9 @@ namespace axle::dist {
 // The method by which attention gets the keys and values of other processes.
 enum class ContextExchange : std::uint8_t {
     all_gather,  // gathers the keys and values of the whole sequence
-    ring,        // passes the parts around a ring, so that a process stores at most two of them
+    // Passes the parts around a ring, so that a process stores at most two of them. Second
+    // derivatives are not supported (UsageError).
+    ring,
 };
 // Returns the exchange for the name of Accelerate's cp_comm_strategy, "allgather" or "alltoall".
 // Throws ValueError for other names.
@@ -46,6 +48,7 @@ std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank
 //
 // attend() throws UsageError if attention that is not causal has a mask, if a mask for whole
 // sequences is used with ContextExchange::ring, and if queries and keys have different lengths.
+// Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D].
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,

@@ -16,7 +16,7 @@ namespace axle::dist {
 // positions of rank r's tokens. In each step, a rank computes attention to the part of the keys and
 // values that it has received, and at the same time sends this part to the next rank. The results
 // are combined by their log-sum-exps. In the backward pass, the gradients of keys and values are
-// sent with their part, in f32 or f64.
+// sent with their part, in f32 or f64. A second derivative throws UsageError.
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const kernels::AttentionParams& params,
                       const std::vector<std::vector<nn::PositionRange>>& positions,
