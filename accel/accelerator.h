@@ -65,10 +65,9 @@ struct AcceleratorParts;
 // calls must come from one thread at a time, in the same order on all processes.
 class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
-    // Throws ValueError for invalid options, such as an unknown precision, and if an existing
-    // Accelerator of this thread has another precision or device. Throws UsageError for
-    // contradictory options, NotImplementedError for missing features, and the errors of
-    // PartialState.
+    // Throws ValueError for invalid options, and if an existing Accelerator of this thread has
+    // another precision or device. Throws UsageError for contradictory options, NotImplementedError
+    // for missing features, and the errors of PartialState.
     explicit Accelerator(AcceleratorOptions options = {});
     // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
@@ -151,8 +150,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // sharded or has a pipeline.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
-    // Returns the object that averages the model's gradients over processes, or nullptr without
-    // one.
+    // Returns the object that averages the gradients of the model, or nullptr if there is none.
     dist::DistributedModel* data_parallel(const nn::Module& model) const;
     // Returns whether the latest micro-batch completes an update. The initial value is true.
     bool sync_gradients() const;

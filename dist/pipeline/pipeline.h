@@ -1,6 +1,6 @@
 // Pipeline: trains a model whose layers are divided among the processes of a group.
 //
-//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8});
+//     dist::Pipeline pipeline(model, nn::pieces_of(model), group, {.micro_batches = 8});
 //     optim::AdamW optimizer(model.parameters());
 //     Tensor loss = pipeline.step(batch, nn::label_loss);   // forward and backward of the batch
 //     pipeline.clip_grad_norm_(1.0);

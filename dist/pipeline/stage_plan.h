@@ -32,8 +32,9 @@ struct Held {
 class StagePlan {
   public:
     // Divides the pieces into stages. `sizes` has the number of pieces of each stage; if it is
-    // empty, the costs of the stages are balanced. Throws ValueError if the sizes do not add up to
-    // the number of pieces, if a stage has no parameter, or if no piece uses a parameter of the
+    // empty, the costs of the stages are balanced. Throws ValueError unless `sizes` has one
+    // positive number for each stage and their sum is the number of pieces, if there are fewer
+    // pieces than stages, if a stage has no parameter, or if no piece uses a parameter of the
     // model.
     StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
               const std::vector<int>& sizes);

@@ -69,6 +69,8 @@ class ShardedDataParallel : public DistributedModel {
     void set_model(nn::Module&) override {}
     const ShardingOptions& options() const;
     const ShardingCounters& counters() const;
+    // Sets the counters to 0, except the numbers of gathered buffers: both become the current
+    // number.
     void reset_counters();
     // Frees all gathered parameters.
     void reshard();

@@ -21,7 +21,7 @@ namespace axle::dist {
 // Selects the parts of the training state that are sharded. All strategies shard optimizer states.
 enum class ShardingStrategy : std::uint8_t {
     // Parameters are gathered for forward, freed, and gathered again for backward (FULL_SHARD of
-    // FSDP, ZeRO-3).
+    // FSDP, ZeRO-3). Only the unit of the model stays gathered in between.
     full_shard,
     // Parameters are gathered for forward and freed when backward has computed their gradients
     // (SHARD_GRAD_OP of FSDP).

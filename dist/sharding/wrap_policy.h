@@ -17,8 +17,8 @@ namespace axle::dist {
 std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types);
 
 // Returns units of at least min_num_params parameters. The parameters of units inside a module do
-// not count for the module. Lists of modules are not units, because they are not called. Throws
-// ValueError unless min_num_params is at least 1.
+// not count for the module. Instances of ModuleList and ModuleDict are not units, because they are
+// not called. Throws ValueError unless min_num_params is at least 1.
 std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_params);
 
 // Returns one unit for each submodule for which `is_unit` returns true.

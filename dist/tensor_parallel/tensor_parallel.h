@@ -63,9 +63,10 @@ struct TensorParallelOptions {
 // Returns the plan of a Gpt, Llama or BERT model (nn/models), or an empty plan for other modules.
 TensorParallelPlan tensor_parallel_plan(nn::Module& model);
 
-// Divides a model among the ranks of the group. All ranks must call this function. Weights on the
-// meta device are divided without memory; loading the model then reads only the slices
-// (nn::load_pretrained()). Optimizers of the model stay valid if they have no state yet.
+// Divides a model among the ranks of the group. In a group of one process, only checks the
+// arguments. All ranks must call this function. Weights on the meta device are divided without
+// memory; loading the model then reads only the slices (nn::load_pretrained()). Optimizers of the
+// model stay valid if they have no state yet.
 //
 // Errors are thrown on all ranks, before the model is changed. Throws ValueError
 // - if the model has no plan, or sequence_parallel is true and the plan lacks a rule for it,
