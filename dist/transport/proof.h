@@ -19,7 +19,8 @@ struct Nonces {
     Nonce client{}, server{};
 };
 
-// Returns random bytes. Throws CommError if the system does not provide random numbers.
+// Returns random bytes. This function and the next three throw CommError if the system does not
+// provide random numbers.
 Nonce make_nonce();
 // Returns the BLAKE2b hash of a text.
 Key hash(std::string_view text);

@@ -65,7 +65,7 @@ Address own_address(const Socket& socket);
 Address local_address_towards(const Address& there);
 // Returns the addresses, IPv4 first, of the network interface in AXLE_SOCKET_IFNAME or else
 // GLOO_SOCKET_IFNAME. Returns an empty list if neither is set. Throws ValueError if the interface
-// does not exist or has no IPv4 or IPv6 address.
+// does not exist or has no IPv4 or IPv6 address, and SocketError if the interfaces can't be listed.
 std::vector<Address> address_of_chosen_interface();
 
 // Returns a socket that listens at an address. Throws SocketError, for example with EADDRINUSE.
@@ -97,8 +97,8 @@ bool wait_readable(const Socket& socket, TimePoint deadline);
 // poll().
 int milliseconds_until(TimePoint deadline);
 
-// make_event() returns an event descriptor. signal_event() makes the descriptor readable, which
-// wakes threads that poll it. The descriptor stays readable.
+// make_event() returns an event descriptor, or throws SocketError. signal_event() makes the
+// descriptor readable, which wakes threads that poll it. The descriptor stays readable.
 Socket make_event();
 void signal_event(const Socket& event);
 
