@@ -19,13 +19,14 @@ namespace axle::dist {
 struct LaunchOptions {
     int num_processes = 0;  // number of processes on this machine; must be set (ValueError)
     std::string mixed_precision = "no";  // "no", "fp16", "bf16" or "fp8"
-    int use_port = 0;                    // port of rank 0; 0 selects a free port if num_nodes is 1
+    // The port of rank 0. 0 selects a free port if num_nodes is 1, and throws ValueError otherwise.
+    int use_port = 0;
     std::string master_addr = "127.0.0.1";
     int node_rank = 0, num_nodes = 1;
     int max_restarts = 0;
     Milliseconds monitor_interval{100};  // the same as in SuperviseOptions
     bool cpu = false;                    // sets ACCELERATE_USE_CPU
-    // Further environment variables of the children.
+    // Further environment variables of the children. They replace variables of the same name.
     std::map<std::string, std::string> environment = {};
 };
 
@@ -42,7 +43,8 @@ struct JobFailure {
     std::int64_t pid = 0;
     std::string host;
     // The signal that ended the process, or 0, and its exit code (-signal if a signal ended it).
-    // Both are 0 if other processes have reported the failure, and for a lost machine.
+    // Both are 0 for a lost machine, and for a process that other processes have reported, unless
+    // it has ended by itself.
     int signal = 0, exit_code = 0;
     std::string op;              // the last collective that the process called, or ""
     std::uint64_t sequence = 0;  // the number of this collective in its group
@@ -91,7 +93,7 @@ void debug_launch(F&& f, int num_processes, Args&&... args) {
 struct Command {
     // The program and its arguments, as for execvp.
     std::vector<std::string> arguments;
-    // Variables added to this process's environment.
+    // Variables added to this process's environment. They replace variables of the same name.
     std::map<std::string, std::string> environment = {};
     std::vector<int> cpus = {};  // allowed CPUs; empty: the CPUs of this process
 };
@@ -122,8 +124,8 @@ struct SuperviseOptions {
     std::function<void(int signal)> on_stop = {};
     // Called after each failed launch with its failure.
     std::function<void(const JobFailure&)> on_failure = {};
-    // Returns variables for the environment of all processes, such as a new port and token.
-    // `restart` is 0 for the first launch.
+    // Returns variables for the environment of all processes, such as a new port and token. They
+    // take precedence over the variables of a Command. `restart` is 0 for the first launch.
     std::function<std::map<std::string, std::string>(int restart)> environment = {};
 };
 
@@ -131,12 +133,12 @@ struct SuperviseOptions {
 // that failed first in the last launch (128 + n for signal n). If a process fails, the other
 // processes are stopped, and the job is restarted up to max_restarts times.
 //
-// The first SIGINT, SIGTERM, SIGHUP or SIGQUIT to this process is forwarded to all children.
-// Children that still run after the grace time are killed. supervise() then returns 128 + n for
-// signal n and does not restart the job. A second SIGINT kills the children immediately. SIGUSR1 is
-// forwarded to children that handle it, and has no other effect. If a child ends by itself with
-// kExitAfterCheckpoint, the other children are stopped after the grace time; supervise() returns
-// this code and does not restart the job.
+// The first SIGINT, SIGTERM, SIGHUP or SIGQUIT to this process is forwarded to all children, unless
+// this process ignores the signal. Children that still run after the grace time are killed.
+// supervise() then returns 128 + n for signal n and does not restart the job. A second SIGINT kills
+// the children immediately. SIGUSR1 is forwarded to children that handle it, and has no other
+// effect. If a child ends by itself with kExitAfterCheckpoint, the other children are stopped after
+// the grace time; supervise() returns this code and does not restart the job.
 //
 // Children end when this process ends. Each child is the leader of a process group, so that the
 // processes that it has started are also stopped. Throws FileError if a program is not found or a
@@ -161,7 +163,8 @@ struct JobNode {
 std::map<std::string, std::string> environment_of(const JobNode& place, int local_rank);
 
 // Returns the CPUs of one process. The physical cores, ordered by NUMA node, are divided equally
-// among the processes, and each process gets consecutive cores.
+// among the processes, and each process gets consecutive cores. If there are fewer cores than
+// processes, processes share cores.
 std::vector<int> cpus_of(const JobNode& place, int local_rank);
 // Binds the calling thread, and threads that it starts later, to the CPUs that cpus_of() returns.
 // Does nothing if the launcher has already bound the process; this is assumed if the parent process
@@ -175,7 +178,7 @@ struct MachinesOptions {
     // have the same token, which must not be empty.
     JobNode place;
     // The minimum number of machines of a launch, from 1 to place.num_nodes. 0 means
-    // place.num_nodes.
+    // place.num_nodes. If fewer machines are allowed, max_restarts must be positive.
     int min_nodes = 0;
     // The time to wait for all machines at the start, and for min_nodes machines before a restart.
     Milliseconds join_timeout{300'000};
@@ -190,10 +193,10 @@ struct MachinesOptions {
 // launcher, which calls this function. All processes of the job are started when all machines have
 // joined, or after the join timeout if at least min_nodes machines have joined. If a process fails,
 // or a machine is lost because its launcher has ended or is silent, the processes of all machines
-// are stopped. The job is restarted on the remaining machines, up to options.max_restarts times. It
-// is not restarted without the machine with node_rank 0, or if fewer than min_nodes machines have
-// joined within the join timeout. A machine can join again while the job runs, and takes part in
-// the next launch.
+// are stopped. The job is restarted on the remaining machines, up to the options.max_restarts times
+// of machine 0. It is not restarted without the machine with node_rank 0, or if fewer than
+// min_nodes machines have joined within the join timeout. A machine can join again while the job
+// runs, and takes part in the next launch.
 //
 // `commands` returns the commands of this machine for one launch. Its argument is machines.place
 // with the node_rank and num_nodes of the launch and the port of rank 0. The variable
@@ -201,7 +204,7 @@ struct MachinesOptions {
 //
 // Returns the same as supervise(). If the job has failed on other machines only, the result is the
 // exit code of that failure, or 1. Throws ValueError for invalid options, CommError if the launcher
-// of machine 0 can't listen or is not reached, and the errors of supervise().
+// of machine 0 can't listen, is not reached or refuses this machine, and the errors of supervise().
 int supervise_machines(const MachinesOptions& machines,
                        const std::function<std::vector<Command>(const JobNode&)>& commands,
                        const SuperviseOptions& options);

@@ -100,7 +100,10 @@ class Control {
     // token, and is secret only if the token is secret.
     virtual Key key_for(std::string_view purpose) const = 0;
 
-    // --- key-value store. Keys above 1 KiB and values above 16 MiB throw ValueError.
+    // --- key-value store. Keys above 1 KiB and values above 16 MiB throw ValueError. set() and
+    // add() throw CommError if the store would have more than 1 GiB, or if rank 0 does not reply
+    // within the timeout.
+
     virtual void set(const std::string& key, std::string_view value) = 0;
     // Waits until the key is set and returns its value. Throws CommError after the timeout.
     virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
@@ -119,7 +122,8 @@ class Control {
     }
     // Calls `post`, which queues the collective, and then announces the call. If `post` throws, the
     // call is not announced, and its sequence number can be used again. The queued collective may
-    // call wait_for_agreement() immediately.
+    // call wait_for_agreement() immediately. Throws ValueError for more than kMaxCounts counts,
+    // before it calls `post`.
     virtual void start_call(const CollectiveCall& call, const std::function<void()>& post) = 0;
     // Waits until every member has made the same call. Returns the counts of all members, indexed
     // by rank of the group. Throws CommError on every rank if the calls differ. Throws CommError if

@@ -231,7 +231,7 @@ struct Failure {
     }
 };
 
-// Returns the frame of a message.
+// Returns the frame of a message. Strings that are longer than their limit are truncated.
 template <class Message>
 std::string encode(const Message& message);
 // Returns the message in the body of a frame. Throws CommError if it is invalid.

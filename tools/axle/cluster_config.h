@@ -11,8 +11,8 @@
 namespace axle::launcher {
 
 // The fields of the file. A field that is missing in the file has its default, except that
-// num_processes is 1 for the type NO. Null values, such as an optional without a value, are not
-// written.
+// num_processes is 1 for the type NO. Null values, such as an optional without a value, and empty
+// maps are not written.
 struct ClusterConfig {
     std::string compute_environment = "LOCAL_MACHINE";
     // The type: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM. Other types of

@@ -14,7 +14,7 @@ namespace axle::launcher {
 
 struct LaunchPlan {
     int num_machines = 1, machine_rank = 0;
-    int min_nodes = 1;  // the smallest number of machines for a restart
+    int min_nodes = 1;  // the smallest number of machines of a launch
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
     // The port of rank 0 or, if axle launch runs on each of several machines, of machine 0's
@@ -34,7 +34,7 @@ struct LaunchPlan {
     MultinodeHosts multinode;
     std::string token_file;
 
-    // The given flags that have no effect.
+    // The given flags, and keys of the configuration, that have no effect.
     std::vector<std::string> without_effect;
     // Messages about default values that are used because no flag or file sets them.
     std::vector<std::string> defaults;

@@ -82,7 +82,8 @@ class Options {
     // message suggests a similar name, if there is one.
     bool parse(std::vector<std::string> arguments);
     // Returns the name (without dashes) and the value of each option except help and version as
-    // text. The value of a flag is "true" or "false". Called after parse().
+    // text. The value of a flag is "true" or "false". The value of an option that was not given is
+    // the default that --help shows, or "". Called after parse().
     std::vector<std::pair<std::string, std::string>> values() const;
 
   private:

@@ -28,7 +28,7 @@ struct Chart {
 Curve thinned(const Curve& curve, std::size_t points);
 
 // Returns the curve with each value replaced by the mean of the finite values in a window around
-// it.
+// it, or by NaN if there is none.
 Curve smoothed(const Curve& curve, std::size_t window);
 
 // Formats a value in a format of Chart, such as "3.142", "12.3k" or "1.2 MB".

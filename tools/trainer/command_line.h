@@ -40,7 +40,8 @@ class CommandLine {
     // Parses the arguments and sets the variables. If --help or --version is given, prints its text
     // and returns false.
     bool parse();
-    // Returns a map from names of options to their values as text. Called after parse().
+    // Returns a map from names of options, except config, help and version, to their values as
+    // text. Called after parse().
     Tree values() const;
 
   private:

@@ -49,7 +49,8 @@ struct Options {
     // The processes of the job, set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
 
-    // Declares the options with their current values as defaults.
+    // Declares the options, except `data`, `preset`, `clip` and `init_from`, with their current
+    // values as defaults.
     void add_to(CommandLine& line);
     // Sets up processes, threads, seed, device and the folder `out`. After this, only one process
     // of each machine writes to std::cout. With eval_only and without weights, the latest
@@ -61,8 +62,8 @@ struct Options {
     void apply();
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;
-    // Returns the number of updates of a run. `samples_per_pass` is the number of samples in a pass
-    // over the training data.
+    // Returns the number of updates of a run: `steps`, or the updates of `epochs`, rounded, but at
+    // least 1. `samples_per_pass` is the number of samples in a pass over the training data.
     std::int64_t updates(double samples_per_pass) const;
     accel::AcceleratorOptions accelerator() const;
 };
@@ -83,7 +84,8 @@ struct Progress : accel::Checkpointable {
 // checkpoint's run with this run. Throws ValueError if the seed, batch size, learning rate, weight
 // decay, model or data differ, unless --allow-changed names the field. Data that have grown are
 // accepted. The number of steps may change. Throws FileError if "latest" or "latest-good" finds no
-// checkpoint, or if the checkpoint cannot be read.
+// checkpoint, if the newest checkpoint is damaged and --resume is "auto" or "latest", or if the
+// checkpoint cannot be read.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can

@@ -30,7 +30,8 @@ struct Problem {
     std::function<void(kernels::Cpu&)> call = {};
     // Additions, multiplications and evaluations of a function, each counted as one.
     double operations = 0;
-    double bytes = 0;  // bytes that must be read and written, each counted once
+    // Bytes that must be read and written, each counted once. 0 means all inputs and outputs.
+    double bytes = 0;
 };
 
 // The resource that limits the speed of a kernel on large operands.

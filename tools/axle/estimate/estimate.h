@@ -34,9 +34,9 @@ enum class EstimateDType : std::uint8_t { float32, float16, bfloat16, int8, int4
 EstimateDType estimate_dtype(const std::string& name);
 // Returns the size in bytes of the weights in another dtype.
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype);
-// The memory in bytes for training with Adam on one sample: weights, optimizer state, gradients
-// including temporary tensors, and the peak of a step. training_bytes() returns nullopt for dtypes
-// that training does not support.
+// The memory in bytes for training with Adam, without activations: weights, optimizer state,
+// gradients including temporary tensors, and the peak of a step. training_bytes() returns nullopt
+// for dtypes that training does not support.
 struct TrainingBytes {
     std::int64_t model = 0, optimizer = 0, gradients = 0, step = 0;
 };

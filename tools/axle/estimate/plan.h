@@ -41,10 +41,11 @@ struct Plan {
     double idle_share = 0;    // share of the time in which processes of a pipeline compute nothing
 };
 
-// Returns the plans that fit into the memory, fastest first. A micro-batch has one row. The memory
-// includes parameters, gradients and the moments of Adam in float32, and activations. The time
-// counts only the multiplications of linear layers and attention, and the messages; reductions do
-// not overlap with computation.
+// Returns the plans that fit into the memory, fastest first. The number of stages divides the
+// number of processes, and the number of replicas divides the batch. A micro-batch has one row. The
+// memory includes parameters, gradients and the moments of Adam in float32, and activations. The
+// time counts only the multiplications of linear layers and attention, and the messages; reductions
+// do not overlap with computation.
 std::vector<Plan> plans(const ModelCosts& model, const PlanOptions& options);
 
 }  // namespace axle::launcher

@@ -35,7 +35,8 @@ Tree fsdp_config_of(FlagValues flags);
 
 // Converts a configuration of FSDP version 1 to version 2 and returns the result. Logs a warning
 // for each option that version 2 does not have. Throws ValueError for unknown keys and strategies,
-// and if two keys name different strategies.
+// and if two keys name different strategies, unless fsdp_sharding_strategy is FULL_SHARD, the
+// default.
 Tree to_fsdp2(const Tree& fsdp_config);
 
 }  // namespace axle::launcher

@@ -23,7 +23,7 @@ struct LaunchFlags {
 
     std::optional<int> num_processes, num_machines, machine_rank, main_process_port;
     std::optional<int> min_nodes;
-    double join_timeout = 300;
+    double join_timeout = 300;  // seconds
     std::optional<int> num_cpu_threads_per_process;
     bool enable_cpu_affinity = false;
     std::optional<std::string> mixed_precision, gpu_ids, main_process_ip, token_file;
@@ -46,7 +46,7 @@ struct LaunchFlags {
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;
     int tee = 0, max_restarts = 0;
-    double monitor_interval = 0.1, grace = 30;
+    double monitor_interval = 0.1, grace = 30;  // seconds
     bool module = false, no_python = false, debug = false;
     std::vector<std::string> env;  // variables, as NAME=VALUE
 

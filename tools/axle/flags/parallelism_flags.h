@@ -24,8 +24,9 @@ const std::vector<ParallelismField>& parallelism_fields();
 using ParallelismFlags = std::map<std::string, std::optional<std::string>>;
 
 // Returns the variables of processes that use a ParallelismConfig, as `accelerate launch` sets
-// them. A flag takes precedence over the configuration. Throws ValueError for unknown keys and
-// invalid sizes.
+// them. A flag takes precedence over the configuration. Throws ValueError for unknown keys, for
+// sizes that are not positive integers, and for values of the configuration that are lists, maps or
+// fractions.
 std::map<std::string, std::string> parallelism_variables(const ParallelismFlags& flags,
                                                          const Tree& parallelism_config);
 

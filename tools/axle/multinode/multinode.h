@@ -53,7 +53,8 @@ struct MultinodeJob {
 //
 // The variables are in the environment of the command, so that no secret is an argument. pdsh does
 // not pass its environment on, so `axle launch` on the machines gets the variables as flags. Throws
-// ValueError if the launcher cannot start the processes on the selected slots.
+// ValueError if the launcher cannot start the processes on the selected slots, and for pdsh without
+// a token_file.
 dist::Command multinode_command(const MultinodeJob& job);
 
 // Returns the program that a launcher starts: "pdsh", "mpirun" or "srun".
