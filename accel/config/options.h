@@ -94,7 +94,7 @@ struct AcceleratorOptions {
     std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (see fp8_recipes.h)
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence. A gradient_accumulation_plugin replaces both; this
-    // option must then be 1 (else UsageError).
+    // option must then be 1 (else UsageError). A number below 1 throws ValueError.
     int gradient_accumulation_steps = 1;
     bool cpu = false;  // whether the device is the CPU; if false, see PartialStateOptions
     std::optional<DataLoaderConfiguration> dataloader_config = {};
@@ -132,7 +132,7 @@ struct AcceleratorOptions {
     std::optional<AutocastKwargs> autocast_kwargs = {};
     // The recipe for mixed_precision "fp8" (accel/config/fp8_recipes.h): ao_recipe_kwargs scales by
     // the current values, te_recipe_kwargs by values of earlier steps. If both are given,
-    // ao_recipe_kwargs applies.
+    // ao_recipe_kwargs applies. With another mixed_precision, a recipe throws ValueError.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
     std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // used by mixed_precision "fp16"
