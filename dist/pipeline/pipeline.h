@@ -119,8 +119,9 @@ class Pipeline {
     // micro-batches as evenly as possible. The gradients, but not the returned loss, are multiplied
     // by gradient_scale.
     //
-    // Throws ShapeError if tensors of the batch have different numbers of rows, or if a loss does
-    // not have one element. Throws ValueError if the batch has no tensor, fewer rows than
+    // Throws ShapeError if a tensor of the batch has no rows (0-d) or another number of rows, if a
+    // loss does not have one element, or if micro-batches of equal shapes have activations of
+    // different shapes. Throws ValueError if the batch has no tensor, fewer rows than
     // micro-batches, or no labels for the average over tokens. Also throws ValueError if dtypes or
     // shapes of the batches, or the numbers of steps, differ between ranks.
     Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);

@@ -24,10 +24,11 @@ class Ulysses : public nn::SequencePolicy {
 
     // A mask can be [B or 1, 1, 1, T] for this process's part of the keys, such as the padding
     // masks of the models. It can also be [B or 1, 1, L, L] for the L tokens of whole sequences,
-    // equal on all processes. Throws ShapeError for other masks, and UsageError if queries and keys
-    // have different lengths. Throws ValueError if the heads cannot be divided. The number of query
-    // heads must be a multiple of the size of the group. The number of key-value heads must be a
-    // multiple or a divisor of this size.
+    // equal on all processes. Throws ShapeError for other masks, and unless q is [B, H, T, D], and
+    // k and v are [B, G, T, D]. Throws UsageError if queries and keys have different lengths.
+    // Throws ValueError if the heads cannot be divided. The number of query heads must be a
+    // multiple of the size of the group. The number of key-value heads must be a multiple or a
+    // divisor of this size.
     Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionOptions& options) override;
     std::vector<nn::PositionRange> positions(std::int64_t time) const override {
