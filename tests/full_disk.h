@@ -1,4 +1,4 @@
-// Simulates a full disk.
+// Limits the size of files, to simulate a full disk.
 #pragma once
 
 #include <signal.h>

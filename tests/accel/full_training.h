@@ -1,4 +1,5 @@
-// A training run that uses every file writer. Tests check the files that it writes.
+// A training run that writes checkpoints, the files of all built-in trackers, profiles and tables.
+// Tests check these files.
 #pragma once
 
 #include <sstream>

@@ -1,5 +1,6 @@
-// Tests that a training step leaves a usable state if it fails. Each of its tensor allocations
-// fails once.
+// Tests tensor allocations that fail. A training step leaves a usable state, whichever of its
+// allocations fails, a smaller batch size is found on all processes, and the error of a loader's
+// worker reaches the loop.
 #include <array>
 #include <atomic>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Declares the functions that add op cases (see OpCase). Each family of ops has a function in its
-// own file.
+// Declares the functions that add op cases (see OpCase), and helpers of their sources. Most
+// families of ops have a source of their own.
 #pragma once
 
 #include <functional>

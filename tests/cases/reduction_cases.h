@@ -1,4 +1,4 @@
-// Functions that add the cases of reductions.
+// Functions that add the cases of a reduction.
 #pragma once
 
 #include <functional>

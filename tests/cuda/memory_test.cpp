@@ -1,4 +1,5 @@
-// Tests the caching allocators, streams and events.
+// Tests the caching allocators, streams, events, copies between devices, and errors that kernels
+// report.
 #include <map>
 #include <random>
 

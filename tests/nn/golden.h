@@ -1,4 +1,5 @@
-// Values recorded from PyTorch and transformers by tests/golden/record_nn.py and record_models.py.
+// Reads tensors in tests/golden/ that were recorded from PyTorch and Transformers, by default in
+// nn.safetensors (record_nn.py).
 #pragma once
 
 #include <string>

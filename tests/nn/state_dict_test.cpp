@@ -1,4 +1,4 @@
-// Tests the tensors that state_dict() returns.
+// Tests the tensors that state_dict() returns, and loading them into the model that they come from.
 #include <string>
 #include <vector>
 

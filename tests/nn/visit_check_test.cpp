@@ -1,4 +1,4 @@
-// Tests that state_dict() rejects members that visit() does not name.
+// Tests that state_dict() rejects members that visit() does not name, and names that it uses twice.
 #include <array>
 #include <cstddef>
 #include <memory>

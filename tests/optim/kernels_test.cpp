@@ -1,4 +1,4 @@
-// Tests the optimizer kernels on raw memory.
+// Tests the kernels of optimizers and of gradient clipping on raw memory.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -1,4 +1,5 @@
-// Tests configuration files of launches against files written by Accelerate (tests/golden).
+// Tests configuration files of launches and the YAML format against files written by Accelerate and
+// PyYAML (tests/golden).
 #include "tools/axle/cluster_config.h"
 
 #include <algorithm>

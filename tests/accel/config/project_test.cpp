@@ -1,4 +1,5 @@
-// Tests project folders, and which processes write states.
+// Tests project folders and the states in them: their numbers, which of them are removed, and which
+// processes write them. Also tests the memory that load_state() needs, and unwrap_model().
 #include "accel/config/project.h"
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// Trains several models and optimizers with an Accelerator, and compares the results with the
-// results of a hand-written loop.
+// Trains with an Accelerator: a generative adversarial network in fp16, compared with a
+// hand-written loop; a step in which one process overflows; and a loop with interrupted
+// evaluations.
 #include <cmath>
 #include <cstdint>
 #include <limits>

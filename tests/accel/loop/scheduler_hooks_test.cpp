@@ -1,4 +1,5 @@
-// Tests prepared schedules that end, need a metric, or consist of several schedules.
+// Tests prepared schedules that end, need a metric, consist of several schedules, or are created by
+// name.
 #include <cstdint>
 #include <memory>
 #include <vector>

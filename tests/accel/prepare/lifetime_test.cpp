@@ -1,4 +1,6 @@
-// Tests prepared objects that are destroyed, moved, or prepared by several Accelerators.
+// Tests the lifetime of prepared objects: objects that are destroyed, moved, or prepared by several
+// Accelerators, and loops that end with an exception. Also tests models that prepare() rejects or
+// warns about, because a member or parameter would not be trained.
 #include <algorithm>
 #include <memory>
 #include <optional>

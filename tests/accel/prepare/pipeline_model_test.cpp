@@ -1,4 +1,5 @@
-// Tests models that prepare() divides into the stages of a pipeline.
+// Tests models that prepare() divides into the stages of a pipeline, and the options of
+// MegatronLMPlugin for stages.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Tests the attributes of Accelerator, and preparing objects one at a time.
+// Tests the attributes of Accelerator and the options of prepare(), unwrap_model(), free_memory()
+// and autocast().
 #include <memory>
 #include <sstream>
 #include <string>

@@ -1,4 +1,5 @@
-// Compares the results of collectives on nested values with recordings of Hugging Face Accelerate.
+// Compares the results of collectives on nested values with recordings of Hugging Face Accelerate,
+// and tests the group that they use.
 #include <functional>
 #include <map>
 #include <memory>

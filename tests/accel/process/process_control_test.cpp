@@ -1,5 +1,6 @@
-// Tests functions that run only on chosen processes or wait for other processes, and the defaults
-// of process options.
+// Tests functions that run only on chosen processes or wait for other processes, and how processes
+// print, log, are bound to CPU cores and leave the group. Also tests the defaults of process and
+// loader options.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>

@@ -1,4 +1,5 @@
-// Tests that functions, log messages and trackers run only on the selected processes.
+// Tests how inputs are split between processes, and that functions, log messages and trackers run
+// only on the selected processes.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Compares training on several processes with training on one process.
+// Compares training on several processes with training on one process. Also tests checkpoints,
+// metrics and uneven batches of several processes.
 #include <algorithm>
 #include <chrono>
 #include <fstream>

@@ -1,5 +1,5 @@
-// Tests the identity of a run, damaged and best checkpoints, and the owner of a folder, through
-// save_state() and load_state().
+// Tests the identity of a run, damaged and best checkpoints, the owner of a folder, durability and
+// the working directory, through save_state() and load_state().
 #include <filesystem>
 #include <fstream>
 #include <string>

@@ -1,4 +1,5 @@
-// Tests save_state and load_state: a run resumes exactly, and damaged files change nothing.
+// Tests save_state and load_state: a run resumes exactly, files have the names of Accelerate, and
+// missing, damaged or unsuitable checkpoints change nothing.
 #include <csignal>
 #include <filesystem>
 #include <fstream>

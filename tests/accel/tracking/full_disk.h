@@ -1,4 +1,4 @@
-// Simulates a full disk, for tests of files.
+// Limits the size of files, to simulate a full disk.
 #pragma once
 
 #include <csignal>

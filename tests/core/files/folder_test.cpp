@@ -1,4 +1,5 @@
-// Tests folders that are created, listed, replaced, removed and locked.
+// Tests folders that are created, listed, replaced, removed and locked, and files that are opened
+// within a folder.
 #include "core/files/folder.h"
 
 #include <cerrno>

@@ -1,4 +1,5 @@
-// Tests index() with masks and index_put_(). tests/cases/index.cpp compares index() with PyTorch.
+// Tests index() with slices, integers, lists and masks, and index_put_(). tests/cases/index.cpp
+// compares index() with PyTorch.
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"

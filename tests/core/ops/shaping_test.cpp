@@ -1,5 +1,5 @@
-// Tests properties of views, joins, scatters and other ops of core/shaping.h and core/selection.h
-// that the op cases do not cover.
+// Tests properties of the ops of core/shaping.h and core/selection.h, and of linspace(), that the
+// op cases do not cover.
 #include <limits>
 
 #include <gtest/gtest.h>

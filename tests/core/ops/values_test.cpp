@@ -1,4 +1,5 @@
-// Tests op cases: values against PyTorch, each dtype against f64, and the meta device.
+// Tests op cases: values against PyTorch, each dtype against f64, documented properties of the
+// results, and the meta device. Also tests type promotion against PyTorch.
 #include <algorithm>
 #include <map>
 

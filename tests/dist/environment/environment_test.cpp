@@ -1,4 +1,5 @@
-// Tests the parsing of environment variables that were recorded from each launcher or set by hand.
+// Tests the parsing of environment variables that were recorded from each launcher or set by hand,
+// of host lists of SLURM, and the ports and keys that a job derives from the variables.
 #include "dist/environment/environment.h"
 
 #include <map>

@@ -1,4 +1,4 @@
-// Tests messages, subgroups and errors of ProcessGroup.
+// Tests messages, subgroups, options and errors of ProcessGroup.
 #include "dist/group/process_group.h"
 
 #include <algorithm>

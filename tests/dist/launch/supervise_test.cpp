@@ -1,4 +1,6 @@
-// Tests supervise() with /bin/sh: exit codes, environment, signals and output.
+// Tests supervise() with /bin/sh: exit codes, environment, signals and output. Also tests the
+// building blocks of launchers: find_program(), ReservedPort, environment_of() and
+// make_job_token().
 #include <algorithm>
 #include <chrono>
 #include <csignal>

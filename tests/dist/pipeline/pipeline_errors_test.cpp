@@ -1,4 +1,4 @@
-// Tests errors and states of pipelines.
+// Tests errors and states of pipelines, and the sizes of balanced stages.
 #include <string>
 
 #include "core/autograd/autograd.h"

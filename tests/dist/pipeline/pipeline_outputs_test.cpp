@@ -1,4 +1,5 @@
-// Tests outputs of pipelines without training, and pipelines of BERT.
+// Tests pipelines with changing dtypes, outputs without training, tied parameters, and pipelines of
+// BERT.
 #include <optional>
 #include <vector>
 

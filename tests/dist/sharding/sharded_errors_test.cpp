@@ -1,4 +1,5 @@
-// Tests models that cannot be sharded, and misuse of sharded parameters.
+// Tests which values a sharded model begins with, models and optimizers that cannot be sharded, and
+// misuse of sharded parameters.
 #include <string>
 #include <utility>
 

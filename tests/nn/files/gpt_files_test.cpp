@@ -1,4 +1,5 @@
-// Compares GPT-2 files with transformers, which wrote tests/golden/gpt2_tiny.
+// Compares GPT-2 files with transformers, which wrote tests/golden/gpt2_tiny, and tests missing,
+// damaged and invalid files.
 #include <filesystem>
 
 #include "core/tree/tree.h"

@@ -1,5 +1,5 @@
 // Compares small layers with results and gradients recorded from PyTorch by
-// tests/golden/record_layers.py.
+// tests/golden/record_layers.py, and tests their errors.
 #include <limits>
 
 #include "gmock/gmock.h"

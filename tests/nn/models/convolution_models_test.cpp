@@ -1,5 +1,5 @@
 // Compares VGG, MobileNetV3, EfficientNet, the larger ResNets and UNet with torchvision and
-// diffusers (tests/golden/record_networks.py).
+// diffusers (tests/golden/record_networks.py), and tests their errors and StochasticDepth.
 #include "core/random.h"
 #include "nn/init.h"
 #include "nn/models/resnet.h"

@@ -1,5 +1,5 @@
 // Compares Llama with scaled positions, Mixtral and T5 with Transformers
-// (tests/golden/record_networks.py).
+// (tests/golden/record_networks.py), and tests their configurations and errors.
 #include "core/random.h"
 #include "nn/models/llama.h"
 #include "nn/models/text/mixtral.h"

@@ -1,4 +1,5 @@
-// Compares LeNet and ResNet with PyTorch and torchvision (see tests/golden/record_vision.py).
+// Compares LeNet and ResNet with PyTorch and torchvision (see tests/golden/record_vision.py), and
+// tests their errors and clones.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,5 @@
-// Compares vision transformers with torchvision and Transformers (tests/golden/record_networks.py).
+// Compares vision transformers with torchvision and Transformers (tests/golden/record_networks.py),
+// and tests their sizes and errors.
 #include "nn/models/vision/vit.h"
 
 #include "nn/init.h"

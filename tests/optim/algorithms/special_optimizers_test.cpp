@@ -1,5 +1,5 @@
-// Tests Prodigy, Lookahead, SparseAdam and AdamW8bit against the recordings of
-// tests/golden/record_special_optim.py.
+// Tests Prodigy, Lookahead, SparseAdam and AdamW8bit: their steps against the recordings of
+// tests/golden/record_special_optim.py, their states, and their errors.
 #include <cmath>
 #include <functional>
 #include <memory>

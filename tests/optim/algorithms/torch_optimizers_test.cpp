@@ -1,4 +1,5 @@
-// Tests the optimizers of training loops with step(), against recordings of PyTorch.
+// Tests the optimizers of training loops with step(): steps, states and options against recordings
+// of PyTorch, and their errors.
 #include <cmath>
 #include <memory>
 #include <set>
