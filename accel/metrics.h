@@ -9,9 +9,10 @@
 //     }
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
-// Prepared loaders may repeat samples to fill the last step. A metric ignores the repeated
-// samples, so its value does not depend on the number of processes. Counts are exact. Sums are
-// computed in f64; for different numbers of processes they differ only by rounding.
+// Prepared loaders may repeat samples to fill the last step. A metric ignores the repeated samples
+// (for exceptions, see ValidRows and Mean::update()), so its value does not depend on the number of
+// processes. Counts are exact. Sums are computed in f64; for different numbers of processes they
+// differ only by rounding.
 //
 // update() does not read device memory; the sums are kept on the device. compute() and state_dict()
 // add up the sums of all processes and read the result. All processes must call these two functions

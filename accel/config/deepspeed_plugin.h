@@ -1,5 +1,5 @@
 // DeepSpeedPlugin: the options of sharded training, with the names that DeepSpeed's ZeRO and
-// Accelerate's DeepSpeedPlugin use.
+// Accelerate's DeepSpeedPlugin use. Also declares functions that select and resolve a plugin.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Private to accel: reads environment variables. The functions return nullopt for a variable that
-// is unset or empty.
+// Private to accel: reads environment variables, and parses booleans. The functions that read a
+// variable return nullopt if it is unset or empty.
 #pragma once
 
 #include <optional>

@@ -10,9 +10,9 @@
 //
 // Optional fields and strings that are not set are read from the environment variables
 // ACCELERATE_FP8_<FIELD>. Exceptions: fp8_format is read from ACCELERATE_FP8_FORMAT, and
-// override_linear_precision from ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD. If the options
-// have no recipe, ACCELERATE_FP8_BACKEND (AO, TE, or NO, the default, which also means AO) selects
-// it.
+// override_linear_precision from ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD.
+// ACCELERATE_FP8_BACKEND (AO, TE or NO) selects the recipe if the program sets none. Without the
+// variable, and with NO, the recipe is AO.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Maps the options of FSDP to the options of ShardedDataParallel.
+// Maps the options of FSDP to the options of ShardedDataParallel, and converts the dtypes of
+// models.
 #include <algorithm>
 #include <optional>
 #include <string_view>

@@ -1,4 +1,5 @@
-// The folders of a run, and the naming of its checkpoints.
+// ProjectConfiguration: the folders of a run, and the naming, the number and the identity of its
+// checkpoints.
 #pragma once
 
 #include <cstdint>

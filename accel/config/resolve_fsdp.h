@@ -1,5 +1,5 @@
-// Private to accel: resolves the options of FSDP, and maps them to the options of the sharding
-// engine.
+// Private to accel: resolves the options of FSDP, maps them to the options of the sharding engine,
+// and converts the dtypes of models as these options require.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Prepares data loaders for several processes.
+// Prepares data loaders for several processes, and computes which processes of a mesh read the same
+// data.
 //
 // All processes use the same order of samples. Either each process reads its own batches
 // (data/loading/shard.h), or the main process reads all batches and distributes them

@@ -1,5 +1,5 @@
 // MegatronEngine: the training loop of Megatron-LM for a model that prepare() has divided into the
-// stages of a pipeline.
+// stages of a pipeline. Also declares Accelerate's helper functions for Megatron-LM.
 //
 //     accelerator.prepare(gpt, adamw, train_loader, scheduler);
 //     accel::MegatronEngine engine(accelerator, gpt);

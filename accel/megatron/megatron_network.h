@@ -1,4 +1,4 @@
-// Options of MegatronLMPlugin that depend on the model.
+// Options of MegatronLMPlugin that depend on the model, and the parameter groups of its optimizer.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Private to accel: computes the sharding options of a model from a DeepSpeed plugin.
+// Private to accel: computes the sharding options of a model, and the sizes of groups of processes,
+// from a DeepSpeed plugin.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Private to accel: Preparation, which prepares an Accelerator's objects and refers to them.
+// Private to accel: Preparation, which prepares an Accelerator's objects and refers to them, and
+// helpers for models.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // The collectives of accelerate.utils on Trees or user-defined types (core/tree/structure.h). They
 // run on the processes of the program's Accelerator or PartialState (without the option
 // process_group); without such an object, on this process only. dist/group/operations.h documents
-// each operation.
+// each operation. Also makes the functions of core/tree/tree_utils.h available in axle::accel; they
+// do not communicate.
 //
 //     Tree all = accel::gather(batch);
 //     auto lines = accel::gather_object(std::vector<std::string>{line});

@@ -1,5 +1,5 @@
 // PartialState: the rank and device of this process, and functions that are called on some
-// processes only.
+// processes only. AcceleratorState adds the precision and the plugin of an Accelerator.
 //
 //     accel::PartialState state;                      // reads the launcher's environment
 //     if (state.is_main_process()) download();

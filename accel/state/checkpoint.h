@@ -1,4 +1,5 @@
-// Checkpoint directories. A checkpoint is complete or absent, and is verified before it is read.
+// Checkpoint directories. A checkpoint is complete or absent, and its contents are verified before
+// they are used.
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
 // syncs all files to disk (unless Durability::none is given) and renames the directory. The

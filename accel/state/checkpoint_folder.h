@@ -1,4 +1,5 @@
-// Finds the latest and the best checkpoints of a folder, and removes old checkpoints.
+// Lists the checkpoints of a folder, finds the latest and the best ones, and removes old
+// checkpoints.
 #pragma once
 
 #include <cstddef>

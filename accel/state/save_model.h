@@ -1,5 +1,6 @@
-// The functions save, load and load_checkpoint_in_model of Accelerate. They read files of PyTorch
-// and of all Hugging Face libraries. Accelerator::save_model() saves models.
+// The functions save, load, load_checkpoint_in_model and clean_state_dict_for_safetensors of
+// Accelerate, and the options of Accelerator::save_model(). Files of safetensors and of torch.save
+// can be read; weights are written as safetensors.
 #pragma once
 
 #include <map>

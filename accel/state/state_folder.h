@@ -1,4 +1,5 @@
-// Private to accel: reads state directories of Axle and of Accelerate.
+// Private to accel: the names of the files of a state, and StateFolder, which reads state
+// directories of Axle and of Accelerate.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// AppendFile: a file to which data is appended completely or not at all.
+// AppendFile: a file to which data is appended completely or not at all. Also declares helpers of
+// the trackers that continue or replace a file of an earlier run.
 #pragma once
 
 #include <cstdint>

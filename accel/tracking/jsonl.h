@@ -1,4 +1,4 @@
-// A tracker that writes JSON lines.
+// JsonlTracker, a tracker that writes JSON lines, and JsonLines, the file that it writes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Trackers: destinations of metrics, with the interface of Accelerate's GeneralTracker, and the
-// names for AcceleratorOptions::log_with.
+// Trackers: destinations of metrics, with the interface of Accelerate's GeneralTracker, their names
+// for AcceleratorOptions::log_with, and helpers for implementing them.
 //
 //     struct Console : axle::accel::Tracker {
 //         std::string name() const override { return "console"; }

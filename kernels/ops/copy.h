@@ -1,4 +1,5 @@
-// Kernels that copy, convert and fill tensors.
+// Kernels that copy, convert and fill tensors, and kernels for arange() and for triangles of
+// matrices.
 #pragma once
 
 #include "kernels/exec.h"

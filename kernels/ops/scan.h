@@ -1,4 +1,4 @@
-// Cumulative sums and products along the last dimension.
+// Cumulative sums, products and extremes along the last dimension.
 #pragma once
 
 #include "kernels/exec.h"

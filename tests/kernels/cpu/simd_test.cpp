@@ -1,6 +1,6 @@
 // Compares the elementary functions of the SIMD packs with the C library in double, in ulps of the
 // result. Also tests that results do not depend on the lane, and that partial packs do not access
-// memory behind their last element.
+// memory beyond their last element.
 #include <bit>
 #include <cmath>
 #include <limits>
