@@ -1,4 +1,5 @@
-// Ops that create tensors and are not in core/ops.h: sequences, grids, indices and random numbers.
+// Ops that create tensors and are not in core/ops.h: sequences, identity matrices, grids,
+// combinations, indices and random numbers.
 // core/ops.h includes this header and states the rules of all ops. Sizes must not be negative
 // (ShapeError).
 #pragma once

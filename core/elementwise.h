@@ -1,5 +1,6 @@
-// Elementwise ops that are not in core/ops.h: rounding, logic, bits, elementary and special
-// functions, and activations. core/ops.h includes this header and states the rules of all ops.
+// Elementwise ops that are not in core/ops.h: rounding, elementary and special functions of one to
+// three operands, comparisons with a tolerance, logic, bits, and activations. core/ops.h includes
+// this header and states the rules of all ops.
 //
 // Functions that are not exact on integers convert integers to f32.
 #pragma once

@@ -1,6 +1,6 @@
-// The ops of neural networks: products, convolution, normalization, pooling, resizing, padding and
-// attention. Losses are in core/losses.h. core/ops.h includes this header and states the rules of
-// all ops.
+// The ops of neural networks: products, convolution, normalization, pooling, resizing, padding,
+// flip(), attention and rotary embedding. Losses are in core/losses.h. core/ops.h includes this
+// header and states the rules of all ops.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Products of matrices and vectors under PyTorch's names, einsum, and distances. core/ops.h
-// includes this header and states the rules of all ops.
+// Products of matrices and vectors under PyTorch's names, einsum(), distances, and normalize().
+// core/ops.h includes this header and states the rules of all ops.
 //
 // Operands of matrix products must have one dtype other than bool (DTypeError). outer(), addr(),
 // cross(), kron() and most distances promote dtypes.

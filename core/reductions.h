@@ -1,5 +1,6 @@
-// Reductions, cumulative extremes, order statistics and counts that are not in core/ops.h.
-// core/ops.h includes this header and states the rules of all ops.
+// Reductions, cumulative extremes, clamp() with tensors, order statistics, counts, sets, searches
+// in sorted tensors, differences and integrals that are not in core/ops.h. core/ops.h includes this
+// header and states the rules of all ops.
 //
 // An empty list of dims means all dimensions. With keepdim, the reduced dimensions have size 1 in
 // the result; otherwise they are removed.

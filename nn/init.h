@@ -1,6 +1,6 @@
-// Parameter initializers, which fill a tensor in place. Autograd does not record them. Random
-// values come from the default generator (core/random.h). All throw UsageError for an undefined
-// tensor.
+// Parameter initializers, which fill a tensor in place, and the creation of parameters, also
+// without memory. Autograd does not record initializers. Random values come from the default
+// generator (core/random.h). All initializers throw UsageError for an undefined tensor.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The tensors in the results of calls of modules.
+// map_result(), which applies a function to the tensors in the result of a module's call.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
-// Files that are read or memory-mapped, and files that are written atomically. Every failure throws
-// FileError with the path and the reason. Paths have the encoding of std::filesystem::path.
+// Files that are read or memory-mapped, files that are written atomically, and folders that are
+// created. Every failure of the file system throws FileError with the path and the reason. Paths
+// have the encoding of std::filesystem::path.
 #pragma once
 
 #include <cstddef>

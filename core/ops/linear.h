@@ -1,4 +1,5 @@
-// Private to core: helpers of the ops that compute x weight^T (linear layers).
+// Private to core: helpers of the ops that compute x weight^T (linear layers): checks, the product
+// with bias and activation, and gradients.
 #pragma once
 
 #include <optional>

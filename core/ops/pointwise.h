@@ -1,4 +1,5 @@
-// Helpers of the pointwise ops: broadcasting, promotion, and gradient rules of unary formulas.
+// Helpers of the pointwise ops: numbers as operands, broadcasting, and gradient rules of unary
+// formulas.
 #pragma once
 
 #include <cmath>

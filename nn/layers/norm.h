@@ -1,4 +1,4 @@
-// Normalization layers with PyTorch's names and defaults.
+// Normalization layers with PyTorch's names and defaults, and their extension points.
 #pragma once
 
 #include <cstdint>

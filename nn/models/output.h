@@ -1,4 +1,5 @@
-// The outputs of the language models: loss and logits of one forward pass.
+// ModelOutput: the loss and the logits of one forward pass of a language model. Also declares
+// inputs_of(), which reads the inputs of a model from a batch.
 #pragma once
 
 #include <initializer_list>

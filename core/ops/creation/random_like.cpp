@@ -1,4 +1,4 @@
-// Random tensors, composed of rand, randn and randint.
+// Random tensors, computed from the numbers of rand, randn and randint.
 #include <cstdint>
 #include <limits>
 #include <utility>

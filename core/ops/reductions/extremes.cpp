@@ -1,4 +1,4 @@
-// Extremes with indices, cumulative extremes, and clamp with tensors.
+// Extremes with indices, cumulative extremes, logcumsumexp(), and clamp() with tensors.
 #include <limits>
 #include <type_traits>
 

@@ -1,4 +1,5 @@
-// any(), all(), sums and products.
+// any(), all(), count_nonzero(), sums, means and products that skip or transform elements, and
+// logsumexp().
 #include <limits>
 
 #include "core/autograd/autocast.h"
