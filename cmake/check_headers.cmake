@@ -1,7 +1,7 @@
 # check_headers(layer [WITH libraries...]): checks that every header in the folder layer/ compiles
-# on its own. Headers that a source includes first are not compiled again: the build without
-# precompiled headers checks them. Files that are included in the middle of another file are named
-# *.inl or *-inl.h; they are not checked.
+# on its own. A header that the source of the same name includes first is not compiled again: the
+# build without precompiled headers checks it. Files that are included in the middle of another file
+# are named *.inl or *-inl.h; they are not checked.
 function(check_headers layer)
     cmake_parse_arguments(PARSE_ARGV 1 check "" "" "WITH")
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${layer}/*.h)

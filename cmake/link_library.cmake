@@ -2,8 +2,9 @@
 # CMake has no module. Both the build and the installed package use it, because a library must be
 # found on the machine where it is linked. With OPTIONAL, a missing library is not an error.
 #
-# Programs link the archive, so that they run without the shared library installed. Shared libraries
-# link the shared library, because the archives of distributions are not position independent.
+# Programs link the archive, if there is one, so that they run without the shared library installed.
+# Shared libraries link the shared library, because the archives of distributions are not position
+# independent.
 function(link_library target library package)
     string(MAKE_C_IDENTIFIER ${library} name)
     string(TOUPPER AXLE_LIBRARY_${name} shared)

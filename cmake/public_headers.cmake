@@ -5,9 +5,9 @@
 # The copies include each other with <axle/...>, because the project that uses them may have its own
 # folder core/ or data/.
 #
-# A header is public unless its first line begins with "// Private to", its name ends with -inl.h,
-# or its folder contains private headers. Such folders contain headers that are compiled for each
-# instruction set, or that only the ops use.
+# A header of a layer is public unless its first line begins with "// Private to", its name ends with
+# -inl.h, or it is in kernels/cpu/ (headers that are compiled for each instruction set) or core/ops/
+# (headers that only the ops use).
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)

@@ -4,10 +4,11 @@
 # Registers one ctest test, `prefix.Suite`, for each suite of a GoogleTest program. A suite of more
 # than CASES (default: 60) cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ...
 # Cases are not separate tests, because starting a process takes longer than most cases. FILTER is a
-# pattern for --gtest_filter; the default is all cases. The list of suites is read from the program
-# when ctest starts, as gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
+# pattern for --gtest_filter; the default is all cases. TIMEOUT is the limit for each test (default:
+# 900). The list of suites is read from the program when ctest starts, as
+# gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
 #
-# tools/count_tests counts the passed and skipped cases in the output of the programs.
+# tools/count_tests counts the cases in the output of the programs.
 function(add_test_suites program)
     cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;FILTER;LABELS;TIMEOUT;CASES"
                           "ENVIRONMENT;ENVIRONMENT_MODIFICATION")

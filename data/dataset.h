@@ -1,4 +1,4 @@
-// Dataset: random access to samples by index.
+// Dataset: random access to samples by index. Also declares datasets of tensors and of functions.
 #pragma once
 
 #include <cstdint>

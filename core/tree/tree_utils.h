@@ -1,4 +1,5 @@
-// The functions of accelerate.utils on nested values, such as batches, metrics and states.
+// The functions of accelerate.utils on nested values, such as batches, metrics and states, and
+// helpers for functions that visit the leaves of a tree.
 //
 //     Tree half = slice_tensors(batch, 0, find_batch_size(batch) / 2);
 //     Tree on_gpu = send_to_device(batch, Device::cuda());

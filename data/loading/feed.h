@@ -1,5 +1,5 @@
-// Batch, Feed and Dispatch: the batches of a pass and their sources. Only DataLoader and its hooks
-// use them.
+// Batch, Feed and Dispatch: the batches of a pass and their sources. Programs do not use them;
+// DataLoader and the classes of accel that change its passes do.
 #pragma once
 
 #include <cstdint>

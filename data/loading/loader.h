@@ -1,4 +1,4 @@
-// DataLoader: the batches of a dataset, in one or more passes.
+// DataLoader: the batches of a dataset, in one or more passes. Also declares its hooks and options.
 //
 //     data::DataLoader loader(train_set, {.batch_size = 32, .shuffle = true, .num_workers = 2});
 //     for (int epoch = 0; epoch < 3; ++epoch)

@@ -1,5 +1,6 @@
-// Starts and supervises the processes of a job on this machine. launch() starts them from a
-// program, as Accelerate's notebook_launcher does:
+// Starts and supervises the processes of a job. supervise() starts commands on this machine, and
+// supervise_machines() does so together with the launchers of other machines. launch() calls a
+// function in several processes, as Accelerate's notebook_launcher does:
 //
 //     dist::launch({.num_processes = 2}, [](int steps) { train(steps); }, 100);
 #pragma once

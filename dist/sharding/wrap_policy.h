@@ -1,4 +1,5 @@
-// Functions that choose the units of a sharded model, as FSDP's auto_wrap_policy does.
+// Functions that choose the units of a sharded model, as FSDP's auto_wrap_policy does, and modules
+// by their names.
 #pragma once
 
 #include <cstdint>

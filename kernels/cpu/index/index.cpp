@@ -1,7 +1,7 @@
-// Gather and scatter. Gather copies elements along rows of the output. If the index has stride 0
-// along a row, one index applies to the whole row, which is then copied at once. So selecting
-// contiguous slices is as fast as memcpy. Scatter assigns every line along the dimension to one
-// task, which processes the elements of the line in order.
+// Gather, scatter and triangles of matrices. Gather copies elements along rows of the output. If
+// the index has stride 0 along a row, one index applies to the whole row, which is then copied at
+// once. So selecting contiguous slices is as fast as memcpy. Scatter assigns every line along the
+// dimension to one task, which processes the elements of the line in order.
 #include "kernels/ops/index.h"
 
 #include <algorithm>

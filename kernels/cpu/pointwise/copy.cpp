@@ -1,6 +1,6 @@
-// Copies, conversions and fills. Operands of the same dtype are copied as raw bits, in runs if they
-// are contiguous. Operands of different dtypes are converted through lanes of i64, f32 or f64. A
-// transposed copy is iterated in the order of the output.
+// Copies, conversions, fills and arange(). Operands of the same dtype are copied as raw bits, in
+// runs if they are contiguous. Operands of different dtypes are converted through lanes of i64, f32
+// or f64. A transposed copy is iterated in the order of the output.
 #include "kernels/ops/copy.h"
 
 #include <algorithm>

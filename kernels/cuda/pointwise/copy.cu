@@ -1,7 +1,8 @@
-// Copies, conversions and fills. Copies between equal dtypes copy bits. Contiguous runs are copied
-// in packs of 16 bytes, transposed matrices through tiles in shared memory, and all other operands
-// element by element. The tiles let transposed copies access x and y along their contiguous
-// dimensions. Conversions read and write every element once. fill and arange only write.
+// Copies, conversions, fills, arange() and triangles of matrices. Copies between equal dtypes copy
+// bits. Contiguous runs are copied in packs of 16 bytes, transposed matrices through tiles in
+// shared memory, and all other operands element by element. The tiles let transposed copies access
+// x and y along their contiguous dimensions. Conversions read and write every element once. fill
+// and arange only write.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"

@@ -1,5 +1,5 @@
 // The kernels of `axle bench` that read and write matrices: elementwise functions, copies,
-// reductions. A backward kernel computes the gradient of its input.
+// reductions, dropout and sorting. A backward kernel computes the gradient of its input.
 #include <utility>
 
 #include "core/ops.h"
