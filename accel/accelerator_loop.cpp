@@ -80,7 +80,7 @@ std::int64_t Accelerator::valid_rows(std::int64_t rows) const {
     return loader != nullptr && loader->batch_samples() == rows ? loader->valid_samples() : rows;
 }
 
-// --- losses
+// --- losses and backward passes
 
 Tensor Accelerator::scaled(const Tensor& loss) {
     LossScaling* const scaling = parts_->loop->scaling.get();

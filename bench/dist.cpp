@@ -1,9 +1,9 @@
 // Usage: bench_dist [PROCESSES]
 //
 // Measures collectives between processes of this machine (2 by default), which the program forks.
-// Prints the median and the minimum time on rank 0. The time of a barrier is the time
-// that the ranks need to agree on a collective before it begins. bench/peers/dist.py measures the
-// same all_reduces in PyTorch.
+// Rank 0 prints the bytes of the tensor, the median and the minimum time, and the rate. The time of
+// a barrier is the time that the ranks need to agree on a collective before it begins.
+// bench/peers/dist.py measures the same all_reduces in PyTorch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -4,9 +4,13 @@
 // idle shares with the simulated schedules. The pieces wait for a known time instead of computing,
 // so that the processes do not need a core each. To simulate the delay of a link, each result
 // contains the time when it was computed, and the next piece waits until the delay has passed.
-// Prints JSON: for each schedule and delay, the times of a step, the simulated idle share, and the
-// idle share of each rank (medians over steps). UNIT_MS is the time of a forward pass, of the
-// gradient of an input and of the gradients of weights (30 by default).
+// Prints JSON: for each schedule and delay, the measured and the simulated time of a step, the
+// simulated idle share, and the idle share of each rank (medians over steps).
+//
+// UNIT_MS (30 by default) is the time that the stages of a rank need for a micro-batch: for the
+// forward pass, for the gradients of inputs, and for the gradients of weights. STEPS (5 by default)
+// is the number of measured steps. DELAY_MS are the delays; by default 0, UNIT_MS / 6 and UNIT_MS /
+// 3.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

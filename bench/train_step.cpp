@@ -269,6 +269,8 @@ void run_server(Options options) {
     }
 }
 
+// --- options, and the measurement
+
 dist::ShardingStrategy strategy_named(const std::string& name) {
     for (const auto strategy :
          {dist::ShardingStrategy::full_shard, dist::ShardingStrategy::shard_grad_op,

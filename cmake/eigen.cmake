@@ -1,8 +1,9 @@
 # eigen_libraries(): if Eigen is installed, builds the libraries of Eigen's kernels with which `axle
 # bench` compares Axle's kernels. Eigen has no kernels for several instruction sets in one program,
-# so there is one library for each target of kernels/cpu/targets.h, libaxle_eigen_<target>.so. With
-# AXLE_NATIVE, only the library for this machine is built. Sets `eigen_libraries` to the targets of
-# the libraries.
+# so there is one library for each of the targets baseline, avx2 and avx512 (kernels/cpu/targets.h),
+# libaxle_eigen_<target>.so. With AXLE_NATIVE, only the library for this machine is built. Builds for
+# other CPUs than x86-64 and builds with sanitizers have no such library. Sets `eigen_libraries` to
+# the CMake targets of the libraries.
 macro(eigen_libraries)
     set(eigen_libraries "")
     find_package(Eigen3 3.4 QUIET NO_MODULE)

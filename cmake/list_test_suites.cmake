@@ -1,6 +1,7 @@
-# Lists the suites of a GoogleTest program and adds a test for each of them. ctest runs this file
-# for each call of add_test_suites() (cmake/test_suites.cmake), which sets `program`, `prefix`,
-# `filter`, `most_cases` and `properties`.
+# Lists the suites of a GoogleTest program and adds a test for each of them, or several tests for a
+# suite with more than `most_cases` cases. ctest runs this file for each call of add_test_suites()
+# (cmake/test_suites.cmake), which sets `program`, `prefix`, `filter`, `most_cases` and
+# `properties`.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()

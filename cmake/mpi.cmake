@@ -1,7 +1,7 @@
-# Builds one engine library for each implementation of MPI, because their binary interfaces differ.
-# The libraries are libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and compatible
-# implementations, such as Intel MPI and Cray MPICH. A program opens one of them on request. Only
-# these libraries link MPI, and no program links them. AXLE_MPI enables them.
+# Builds one engine library for each installed implementation of MPI, because their binary
+# interfaces differ. The libraries are libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH
+# and compatible implementations, such as Intel MPI and Cray MPICH. A program opens one of them on
+# request. Only these libraries link MPI, and no program links them. AXLE_MPI enables them.
 set(AXLE_MPI_COMPILERS "mpicc.openmpi;mpicc.mpich;mpicc" CACHE STRING
     "The compiler wrappers of MPI; the first one of each implementation is used")
 

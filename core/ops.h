@@ -321,7 +321,7 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- diagonals, windows, order, repetition, joining and splitting: core/shaping.h
 // --- masks, scatter and other changes of selected elements: core/selection.h
 // --- rounding, logic, special functions, activations: core/elementwise.h
-// --- norms, extremes, order statistics, counts: core/reductions.h
+// --- other sums and products, norms, extremes, order statistics, counts: core/reductions.h
 // --- products named as in PyTorch, einsum, distances: core/products.h
 // --- products, convolution, normalization, pooling, resizing, padding, attention:
 //     core/functional.h

@@ -19,7 +19,7 @@ struct GridSampleOptions {
     bool align_corners = false;
 };
 
-// --- (sampling/grid_sample.cpp)
+// --- values at positions, and grids of positions (sampling/grid_sample.cpp)
 // Returns the values of x at the positions in grid. For images x [N, C, H, W] and grid [N, Ho, Wo,
 // 2], the result is [N, C, Ho, Wo]. For volumes x [N, C, D, H, W] and grid [N, Do, Ho, Wo, 3], it
 // is [N, C, Do, Ho, Wo]. A position is (x, y) or (x, y, z), from -1 to 1 along the width, the

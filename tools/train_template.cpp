@@ -86,6 +86,8 @@ std::unique_ptr<optim::Scheduler> get_scheduler(const SchedulerConfig& config,
                                 updates);
 }
 
+// --- evaluation
+
 // Returns the metrics of the evaluation set over all processes. Each sample is counted once.
 template <class Model>
 Tree evaluate(Accelerator& accelerator, Model& model, data::DataLoader& loader) {

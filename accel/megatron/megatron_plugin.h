@@ -184,7 +184,7 @@ struct MegatronLMPlugin {
     // "lr_wsd_decay_iters" and "lr_wsd_decay_samples".
     Tree other_megatron_args = {};
 
-    // --- newer options
+    // --- options of newer versions of Accelerate
 
     // Whether the loss of a step is the mean over its labels (average "tokens") or of its
     // micro-batches ("equal").

@@ -177,6 +177,8 @@ bool has_nan(const Tensor& x) {
     return sum(ne(values, values)).item() > 0;
 }
 
+// --- recording of ops, and hooks of leaves
+
 bool is_recorded(std::span<const Input> inputs) {
     if (!grad_enabled()) return false;
     for (const Input& t : inputs)

@@ -65,6 +65,8 @@ Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
     return to(g, dtype);
 }
 
+// --- passes
+
 class Pass {
   public:
     Pass(BackwardOptions options, bool accumulate)

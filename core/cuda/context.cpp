@@ -379,6 +379,8 @@ void set_memory_limit(std::int64_t bytes, int device) { device_memory::set_limit
 
 namespace axle {
 
+// --- launches of ops
+
 kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
 
 void check_after_launch(kernels::Cuda& on) {

@@ -157,6 +157,8 @@ class ProcessGroup {
     Work send_async(const Tensor& x, int to, int tag = 0);
     Work recv_async(const Tensor& x, int from, int tag = 0);
 
+    // --- barriers, and reasons for missing calls
+
     // Waits until all ranks of the group have called barrier().
     void barrier();
 

@@ -19,7 +19,7 @@ constexpr std::size_t kReductions = 2;
 
 }  // namespace
 
-// --- units
+// --- units and their order
 
 bool ShardedPass::Unit::is_trained() const {
     return std::ranges::any_of(buffers, [](const auto& buffer) { return buffer->is_trained(); });

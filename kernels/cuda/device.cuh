@@ -171,6 +171,8 @@ __device__ inline T block_max(T x) {
     return block_combine<kThreads>(x, MaxOf{}, std::numeric_limits<T>::lowest());
 }
 
+// --- shared memory
+
 // Returns the dynamic shared memory of the launch, which is aligned to 16 bytes.
 __device__ inline void* dynamic_shared() {
 #if defined(__CUDACC__)

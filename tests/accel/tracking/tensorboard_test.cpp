@@ -152,6 +152,8 @@ Message last_value(SummaryWriter& writer) {
     return events_in(writer.path()).back().at(5).at(1);
 }
 
+// --- files of SummaryWriter
+
 TEST(SummaryWriter, UsesFileNamesOfTensorBoard) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder / "a/b", {.filename_suffix = ".eval"});
@@ -288,7 +290,7 @@ TEST(SummaryWriter, WritesHparamsWithTheirTypes) {
     EXPECT_EQ(end.at(9).at(1).at(2).at(4).number(1), 1);  // STATUS_SUCCESS
 }
 
-// --- histograms
+// --- histograms, images and errors
 
 TEST(Histogram, UsesTheBucketsOfTensorBoard) {
     // PyTorch computes these values in make_histogram() with SummaryWriter.default_bins.

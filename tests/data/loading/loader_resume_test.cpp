@@ -280,7 +280,7 @@ TEST(LoaderState, IncludesBatchesThatTheNextPassSkips) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-// --- batches of varying sizes
+// --- batches of varying sizes, and rejected states
 
 Batches ragged_batches(std::int64_t n) {
     Batches batches;

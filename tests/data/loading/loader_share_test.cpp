@@ -98,7 +98,7 @@ TEST(ShardedLoader, RejectsChangesDuringPass) {
     EXPECT_EQ(loader.position(), 1);
 }
 
-// --- views that skip
+// --- views that skip, and nested loops
 
 TEST(SkipFirstBatches, SkipsInEveryPassOfViewButNotOfLoader) {
     for (const int workers : {0, 2}) {

@@ -141,7 +141,7 @@ TEST(ContextParallel, ExchangesOnlyKeysValuesAndTheirGradients) {
         }
 }
 
-// --- ContextParallelScope
+// --- ContextParallelScope, and rejected attention
 
 // Covers 3.maybe_context_parallel, 17.CP.
 TEST(ContextParallelScope, DividesAndRestoresBuffers) {

@@ -78,7 +78,7 @@ TEST(InitFunctions, RequireTwoDimensionsToComputeFan) {
     expect_error<ShapeError>({"xavier_uniform_: ", "[5]"}, [&] { nn::init::xavier_uniform_(t); });
 }
 
-// --- Linear
+// --- Linear, Mlp and LinearPolicy
 
 TEST(Linear, InitializesWithinBoundsOfPyTorch) {
     manual_seed(3);
@@ -183,7 +183,7 @@ TEST(LinearPolicy, IsClonedWithItsLayer) {
     expect_same_bits(copy.parameters()[2].detach(), a.detach());
 }
 
-// --- small layers, compared with PyTorch
+// --- Embedding and Dropout
 
 TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorch) {
     const auto table_of = [](std::optional<std::int64_t> padding_idx,

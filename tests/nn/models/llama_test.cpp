@@ -220,7 +220,7 @@ TEST(Llama, RejectsInvalidIdsMasksAndLabels) {
     });
 }
 
-// --- invalid folders
+// --- configurations and weights in files
 
 void refused(const TemporaryFolder& folder, std::initializer_list<const char*> parts) {
     expect_error<FileError>(parts, [&] { nn::Llama::from_pretrained(folder.path()); });
@@ -326,7 +326,7 @@ TEST(LlamaWeights, LoadFromOlderFilesWithRotaryFrequencies) {
                              nn::Llama::from_pretrained(golden_path("llama_tiny")));
 }
 
-// --- shards
+// --- shards, and files of PyTorch
 
 // Writes llama_tiny as two shards with an index.
 std::string write_shards(const TemporaryFolder& folder) {
