@@ -59,8 +59,8 @@ std::string signals() {
     return text;
 }
 
-// Returns the state of the calling thread as text: signal mask, CPUs, name and floating-point
-// settings.
+// Returns the state of the calling thread as text: signal mask, number of CPUs, name and
+// floating-point settings.
 std::string thread_state() {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);

@@ -112,7 +112,7 @@ struct Training {
     accel::Accelerator accelerator;
 };
 
-// Returns copies of all tensors that a step can change.
+// Returns copies of all tensors and numbers that a step can change.
 inline std::vector<Tensor> snapshot(Training& training) {
     std::vector<Tensor> all;
     for (const Tensor& p : training.net.parameters()) {

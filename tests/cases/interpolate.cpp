@@ -92,7 +92,8 @@ void add_resize_cases(Cases& cases) {
                {.size = 5, .mode = trilinear, .align_corners = true});
 }
 
-// The layout changes the last bits of products with matrices.
+// Adds cases of bicubic and antialiased resizing, which are products with matrices. The layout of
+// the operands changes their last bits.
 void add_resample_cases(Cases& cases) {
     const auto add = [&](const std::string& variant, const char* torch,
                          const InterpolateOptions& options) {

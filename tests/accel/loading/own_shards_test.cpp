@@ -72,6 +72,7 @@ struct Program {
         accelerator.prepare(loader);
     }
     // Runs one pass and calls in_step() in each step. Returns the rows of all processes by step.
+    // If all processes must have the same number of steps, expects full batches.
     template <class F>
     Log pass(F&& in_step) {
         Log log;

@@ -248,7 +248,8 @@ Seen run_skipping(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
     return seen;
 }
 
-// Returns the batches of one process of a dispatched loader.
+// Returns the batches that process `rank` of a dispatched loader gets from step `first` on, if a
+// step has `total` of the n samples.
 std::vector<Rows> dispatched_steps(std::int64_t first, std::int64_t n, std::int64_t total,
                                    std::int64_t processes, std::int64_t rank) {
     std::vector<Rows> batches;

@@ -40,8 +40,9 @@ struct SharedLoader {
         accelerator.deepspeed_ulysses_dl_adapter(loader, net);
     }
 
-    // Runs a pass, or its first `limit` micro-batches, and returns the sample in each micro-batch.
-    // Checks that this process has its part of each sequence.
+    // Runs a pass, or its first `limit` micro-batches, after which it stores the loader's state.
+    // Returns the sample in each micro-batch. Checks that this process has its part of each
+    // sequence.
     Rows pass(std::int64_t limit = -1) {
         Rows samples;
         for (auto& batch : loader) {

@@ -134,7 +134,8 @@ class Program {
     Accelerator accelerator_;
 };
 
-// Expects that the ranks skip exactly the updates with a fault.
+// Expects that the ranks skip exactly the updates with a fault, and that only the other updates
+// change the weights and advance the schedule.
 void expect_skips(const std::vector<Update>& updates, const std::vector<Record>& records,
                   int ranks) {
     ASSERT_EQ(records.size(), updates.size());

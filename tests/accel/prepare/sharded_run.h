@@ -17,8 +17,8 @@ inline accel::FullyShardedDataParallelPlugin fsdp(const std::string& strategy = 
             .sync_module_states = true};
 }
 
-// Returns the options with the group. Adds fsdp() if the group has several ranks and the options
-// have no plugin.
+// Returns the options with the group, for training on the CPU. Adds fsdp() if the group has several
+// ranks and the options have no plugin.
 inline accel::AcceleratorOptions on_group(const Group& group,
                                           accel::AcceleratorOptions options = {}) {
     options.cpu = true;

@@ -49,7 +49,7 @@ void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     set("AXLE_JOB_TOKEN", environment.token);
 }
 
-// Returns the text that f() writes to stdout.
+// Returns the text that f() writes to std::cout.
 template <class F>
 std::string written_by(F&& f) {
     std::ostringstream out;

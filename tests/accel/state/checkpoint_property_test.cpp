@@ -57,8 +57,8 @@ class Model {
         }
     }
 
-    // Checks that the newest acknowledged checkpoint, or a checkpoint that was being saved, can be
-    // loaded, and that all foreign files exist.
+    // Checks that the newest acknowledged checkpoint, or a newer one that was being saved, can be
+    // loaded, that all listed checkpoints are undamaged, and that all foreign files exist.
     void check() const {
         const auto latest = accel::latest_checkpoint(kFolder);
         EXPECT_TRUE(latest || acknowledged_ == 0);

@@ -51,7 +51,7 @@ class Exchanger {
     Exchanger(const Exchanger&) = delete;
     Exchanger& operator=(const Exchanger&) = delete;
 
-    // Returns the number of exchanges.
+    // Ends the thread and returns the number of exchanges.
     int stop() {
         stop_ = true;
         if (thread_.joinable()) thread_.join();

@@ -53,7 +53,7 @@ struct Case {
 };
 
 // Checks file names. The stems are the same as in Accelerate, but Axle's files end in .safetensors
-// or .json. Axle also writes a manifest.
+// or .json. Axle also writes a manifest. It rejects safe_serialization = false.
 void files(const Case& c) {
     nn::Linear first(2, 2), second(2, 1);
     optim::SGD sgd(first.parameters(), {.lr = 0.1}), other(second.parameters(), {.lr = 0.1});
@@ -138,7 +138,7 @@ void step_restored(const Case& c) {
 }
 
 // Checks that a registered object without its file is an error, and that a file without an object
-// is ignored with a warning.
+// is ignored.
 void registered_objects(const Case& c) {
     Counter first, second, third;
     Accelerator saving(c.options(false));

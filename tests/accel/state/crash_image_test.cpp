@@ -40,7 +40,7 @@ void save(const std::string& path, std::int64_t iteration,
     writer.commit({.iteration = iteration, .run = "run"});
 }
 
-// Returns the iteration of a complete checkpoint.
+// Returns the iteration of a checkpoint. Expects weights with the same value.
 std::int64_t load(const std::string& path) {
     const Tree state = CheckpointReader(path).read("state");
     EXPECT_EQ(state["weights"].tensor()[0].item(), state["iteration"].number());
@@ -70,8 +70,9 @@ class SavedRun {
     }
     const MemoryFileSystem& memory() const { return memory_; }
 
-    // Expects that a new process can resume from a crash image, unless no save was acknowledged
-    // before the power failure.
+    // Expects that a new process resumes exactly from a crash image, and that its next save removes
+    // older checkpoints. If no save was acknowledged before the power failure, there may be no
+    // checkpoint.
     void expect_to_resume(MemoryFileSystem& image, std::size_t operations) const {
         const ReplacedFileSystem crashed(image);
         const std::int64_t acknowledged = count(acknowledged_, operations);

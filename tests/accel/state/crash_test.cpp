@@ -22,8 +22,8 @@ namespace {
 using tests::TemporaryFolder;
 using tests::Training;
 
-// Runs in the child: continues from the latest checkpoint, saves after every batch, and then
-// reports the number of batches.
+// Runs in the child: continues from the latest checkpoint. After every batch, saves and then
+// reports the number of batches. After every third batch, also removes all but two checkpoints.
 [[noreturn]] void train_and_save(const std::string& folder, bool same_place, int acknowledge) {
     Training training;
     if (const auto latest = accel::latest_checkpoint(folder))

@@ -32,6 +32,7 @@ using testing::IsEmpty;
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/dcp/" + name; }
 
 // Writes a SHARDED_STATE_DICT folder, in which each of two ranks has a part of the tensor "weight".
+// Returns the tensor.
 Tensor write_sharded(const std::string& folder) {
     fs::create_directories(folder);
     const Tensor whole = arange(12, {.dtype = f32}).reshape({3, 4});

@@ -196,7 +196,8 @@ class Warnings {
     int count_ = 0;
 };
 
-// Returns how often a run that resumes from `path` warns that error feedback starts from zero.
+// Returns how often the ranks of a run that resumes from `path` warn that error feedback starts
+// from zero. Expects the same weights on all ranks after three steps.
 template <class Options>
 int warnings_of_resuming(const std::string& path, int ranks, Options options) {
     const Warnings warnings("error feedback starts from zero");

@@ -12,7 +12,8 @@ using nlohmann::json;
     throw ValueError(str("argument ", name, ": expected ", expected, ", not ", value.dump()));
 }
 
-// JSON cannot represent infinities and NaN, so files contain the texts "inf", "-inf" and "nan".
+// Returns a number. JSON cannot represent infinities and NaN, so files contain the texts "inf",
+// "-inf" and "nan".
 double as_number(const std::string& name, const json& value) {
     if (value.is_number()) return value.get<double>();
     if (value == "inf") return std::numeric_limits<double>::infinity();

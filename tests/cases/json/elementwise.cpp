@@ -92,8 +92,8 @@ void name_unary(NamedOps& ops) {
     ops["positive"] = [](Call& c) { return c.x(0); };
 }
 
-// Returns alpha times the second operand of a sum. The operand is the argument "other" or the
-// second input.
+// Return alpha times the second operand of a sum. It is the argument "other" of scaled_number(),
+// and the second input of scaled_operand().
 Scalar scaled_number(Call& c) {
     const Scalar other = c.scalar("other"), alpha = c.scalar("alpha", 1);
     if (!c.has("alpha")) return other;

@@ -205,8 +205,9 @@ void expect_moments(const Distribution& distribution, const Tensor& samples) {
     }
 }
 
-// Compares the share of samples up to a point with the distribution function F. The standard error
-// of the share is sqrt(F (1 - F) / n).
+// Compares the moments of samples, and the share of samples up to each recorded point, with the
+// distribution. The standard error of the share is sqrt(F (1 - F) / n), where F is the distribution
+// function.
 void expect_samples(const std::string& name, const Distribution& distribution) {
     SCOPED_TRACE(name);
     manual_seed(7);

@@ -15,7 +15,8 @@ namespace axle::tests {
 
 namespace {
 
-// Returns the names of the functions that the headers declare at the start of a line.
+// Returns the names of the functions with tensors as results that the headers declare at the start
+// of a line.
 std::set<std::string> declared_ops() {
     std::set<std::string> names;
     const std::regex declaration(

@@ -17,7 +17,8 @@ using tests::expect_error;
 
 Tensor transposed(const Tensor& x) { return transpose(x, -2, -1); }
 
-// Expects that the factors have orthonormal columns and rows, and that their product is x.
+// Expects that the factors of x have orthonormal columns and rows, that their product is x, and
+// that the singular values are in descending order and equal to those of svdvals().
 void expect_svd(const Tensor& x, bool full) {
     const auto [u, s, vh] = linalg::svd(x, full);
     const std::int64_t k = s.size(-1);
