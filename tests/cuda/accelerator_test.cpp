@@ -16,8 +16,8 @@ class AcceleratorOnGpu : public GpuTest {
     void TearDown() override { use_deterministic_algorithms(false); }
 };
 
-// Trains on the CPU or the GPU, saves checkpoints, and resumes from each of them on the CPU or the
-// GPU.
+// Trains on the CPU or the GPU, saves a checkpoint after each batch, and resumes from four of them
+// on the CPU or the GPU. Expects the same losses and weights.
 void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     SCOPED_TRACE(str(from_cpu, " ", to_cpu));
     const TemporaryFolder folder(FolderStorage::in_memory);

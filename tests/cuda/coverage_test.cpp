@@ -72,7 +72,7 @@ void run_cases() {
         for (const Row& row : c.gpu_rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
-// Launches the kernels that prepare the inputs and correct the results of cuDNN's attention. On the
+// Launches kernels that prepare the inputs and correct the results of cuDNN's attention. On the
 // simulated GPU there is no cuDNN, so attention itself does not launch them.
 void run_kernels_around_cudnn() {
     const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});

@@ -33,7 +33,8 @@ using std::chrono::milliseconds;
 
 using Rank = std::function<void(HostEngine& engine, int rank)>;
 
-// Returns the error text of each rank, or "" for a rank without an error.
+// Runs body(engine, rank) on each rank. Returns the error text of each rank, or "" for a rank
+// without an error.
 std::vector<std::string> run_ranks(int size, const Rank& body,
                                    milliseconds timeout = milliseconds(20000)) {
     tests::FakeStore store;

@@ -50,7 +50,8 @@ void freeze(How how) {
     for (;;) pause();
 }
 
-// Runs two collectives, and a third collective that the victim does not complete.
+// Runs two collectives, and a third collective that the victim does not complete. The victim can
+// also freeze before it joins, or before the first collective.
 void run_rank(const Job& job, int rank) {
     std::ofstream(pid_file(job, rank)) << getpid() << '\n';
     const bool is_victim = rank == job.victim;

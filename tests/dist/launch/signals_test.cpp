@@ -25,7 +25,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-// Returns whether a process has no pending signals.
+// Returns whether no signal that was sent to the process is pending.
 bool has_handled_all_signals(pid_t pid) {
     for (const std::string& line : lines_in(str("/proc/", pid, "/status")))
         if (line.starts_with("ShdPnd:"))
