@@ -103,6 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming)
 
 #ifndef AXLE_LIBFUZZER
 // Usage: fuzz_<name> folder... Tests all files of the folders. Options of libFuzzer are ignored.
+// The exit code is 1 if a file fails or there are no files.
 int main(int argc, char** argv) {
     int inputs = 0, failures = 0;
     for (const std::string folder : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {

@@ -29,7 +29,8 @@ nn::Gpt small_gpt() {
 }
 
 // Constructs a model as usual and with deferred weights, and expects the same values and the same
-// random numbers afterwards.
+// random numbers afterwards. Also expects that write_initial_values() leaves a weight deferred,
+// and that access to the weight's elements does not.
 template <class F>
 void expect_same_construction(F&& make) {
     manual_seed(5);

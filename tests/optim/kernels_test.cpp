@@ -224,7 +224,7 @@ TEST(OptimizerKernels, GiveTheSameResultWithOneAndThreeThreads) {
     EXPECT_EQ(norms[0], norms[1]);
 }
 
-// Rows of several dtypes and lengths. The f32 row is longer than a chunk.
+// A table of tensors with several dtypes and lengths. The f32 tensor is longer than a chunk.
 struct Rows {
     Rows() {
         for (int i = 0; i < 40003; ++i) singles.push_back(std::sin(0.1f * static_cast<float>(i)));

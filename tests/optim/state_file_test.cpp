@@ -139,7 +139,7 @@ TEST(SavedOptimizerState, ContainsOnlyParameterGroupsBeforeFirstStep) {
 constexpr const char* kGroup = R"([{"lr": 0.5, "params": [0, 1]}])";
 
 // Expects that load_state rejects a file with these contents for an AdamW whose parameters have the
-// shapes [2] and [3].
+// shapes [2] and [3], and does not change the optimizer.
 void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const char* reason,
                     std::source_location at = std::source_location::current()) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);

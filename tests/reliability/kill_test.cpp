@@ -135,7 +135,8 @@ TEST(KilledSave, LosesNoAcknowledgedShardedCheckpointInALongRun) {
 
 constexpr std::int64_t kEpochs = 12;
 
-// Trains to the end, saves after every batch, and writes each loss and the final state to files.
+// Continues from the latest checkpoint, trains to the end, saves after every batch, and writes each
+// loss and the final state to files.
 void train_to_the_end(const std::string& folder, const ReportingJob::Group& group,
                       const ReportingJob::Reporter& report) {
     Training training(7, 0, true, group, project_in(folder));

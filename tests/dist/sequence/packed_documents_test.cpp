@@ -41,7 +41,7 @@ const LossOf<nn::Llama> kLlamaLoss = [](nn::Llama& model, const Tensor& ids, con
                                         const Tensor& positions) {
     return model.loss(ids, labels, {}, positions);
 };
-// The mask keeps the tokens in one document.
+// Returns the loss with a mask of ones, which keeps the tokens of a sequence in one document.
 const LossOf<nn::Llama> kUnseparatedLoss = [](nn::Llama& model, const Tensor& ids,
                                               const Tensor& labels, const Tensor& positions) {
     return model.loss(ids, labels, ones(ids.shape(), {.dtype = i64}), positions);
@@ -57,7 +57,8 @@ MakePolicy ulysses_policy() {
     return [](const Group& group) { return std::make_shared<dist::Ulysses>(group); };
 }
 
-// Compares the loss of sequences that ranks share, and its gradients, with one process.
+// Compares the loss of sequences that ranks share, and its gradients, with one process. Expects
+// that the loss depends on the positions.
 template <class Model>
 void expect_whole_loss(int size, const MakePolicy& make_policy, const Tensor& positions,
                        const LossOf<Model>& loss_of) {
@@ -152,7 +153,8 @@ TEST(PositionIds, AreCheckedOnAllRanksThatShareSequences) {
     });
 }
 
-// Compares the loss and the norm of the gradients of two stages with one process.
+// Compares the loss and the norm of the gradients of two stages with one process. Expects that the
+// loss depends on the positions.
 template <class Model>
 void expect_whole_loss_of_stages(Model whole, const std::function<Tree()>& make_batch,
                                  const LossOf<Model>& loss_of) {

@@ -163,7 +163,8 @@ inline SequenceParts ulysses_parts(const Group& group) {
     };
 }
 
-// Trains with sequences that the ranks of the group share, and data parallel gradients.
+// Trains with sequences that the ranks of the group share, and data parallel gradients. Returns the
+// losses and the parameters.
 template <class Model>
 SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
                         const SequenceParts& parts) {

@@ -115,8 +115,8 @@ bool is_closed_by_peer(const Socket& socket) {
     return false;
 }
 
-// Connects as a rank through a proxy. The proxy may change the messages of the client. Returns the
-// changed messages.
+// Connects as a rank through a proxy. `change` can change the messages of the client. Returns these
+// messages as the server received them.
 std::string record_handshake(const Rank0& server, int rank,
                              const std::function<void(std::string&)>& change = {}) {
     const Socket listener = listen_at(dist::resolve("127.0.0.1", 0).front());

@@ -50,7 +50,8 @@ struct ConnectedRank {
     void write(const FrameHeader& header, const Bytes& data = {}) const {
         write(text_of(header, data));
     }
-    // Reads until the received bytes end with the frame `last`. Returns all bytes that were read.
+    // Reads until the received bytes end with the frame `last`, the connection is closed, or no
+    // data arrive for 20 seconds. Returns all bytes that were read.
     std::string read_until(const FrameHeader& last) const {
         const std::string end = text_of(last);
         std::string all;

@@ -328,7 +328,7 @@ TEST(LlamaWeights, LoadFromOlderFilesWithRotaryFrequencies) {
 
 // --- shards, and files of PyTorch
 
-// Writes llama_tiny as two shards with an index.
+// Writes llama_tiny as two shards with an index. Returns the text of the index.
 std::string write_shards(const TemporaryFolder& folder) {
     const Safetensors file = load_safetensors(golden_path("llama_tiny/model.safetensors"));
     Tree map = Tree::map();

@@ -106,7 +106,8 @@ Params parameters_of(const Special& special, DType dtype) {
     return {wave({5, 3}, 0, dtype), wave({4}, 15, dtype)};
 }
 
-// Sets the gradients of the rows that do not belong to step t to zero.
+// Sets the gradients of step t. Row i has a gradient only if i + t is a multiple of 3 (first
+// parameter) or of 2 (second parameter); the gradients of all other rows are zero.
 void set_sparse_gradients(const Params& params, int t) {
     set_gradients(params, t);
     std::int64_t every = 3;
