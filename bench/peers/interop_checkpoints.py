@@ -112,7 +112,7 @@ def accelerate_states(p):
 
 
 def pretrained_folders(p):
-    """Loads a model that save_pretrained has written with AutoModel."""
+    """Loads with AutoModel what Axle's save_pretrained has written, in one file and in shards."""
 
     def theirs_reads(kind, name, *size):
         folder = p.folder(f"auto-{kind}{len(size)}")

@@ -44,7 +44,7 @@ class Module:
         return pointer
 
     def give(self, tensor, versioned):
-        """An object that every library's from_dlpack accepts."""
+        """Returns an object that every library's from_dlpack accepts."""
         def capsule(self_, **_):
             managed = self.checked(self.export_(tensor, versioned))
             return self.new(managed, VERSIONS[versioned][0], None)

@@ -22,7 +22,7 @@ ROUND_MS = 800
 
 
 def peers(case, workers):
-    """Variants of PyTorch: options of loader.py, and environment variables."""
+    """Returns variants of PyTorch: options of loader.py, and environment variables."""
     if workers > 0:
         return {"torch": ([], {}), "torch.prefetch4": (["--prefetch", "4"], {})}
     found = {"torch": ([], {})}

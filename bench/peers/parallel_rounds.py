@@ -19,7 +19,7 @@ TOLERANCE = 1e-4
 
 
 def commands(way, arguments, python):
-    """The commands of the engines and their environment variables."""
+    """Returns the commands of the engines and their environment variables."""
     count, threads = arguments.processes, arguments.threads
     folder = arguments.program.parent
     ours = [str(folder / "bench_parallel_step"), "--parallel", way]
@@ -39,7 +39,7 @@ def commands(way, arguments, python):
 
 
 def measure(arguments, python):
-    """The rows of the table."""
+    """Returns the rows of the table. Exits if the losses of the engines differ."""
     rows = []
     for way in arguments.parallel:
         engines = commands(way, arguments, python)

@@ -26,7 +26,7 @@ GPT2 = {
 
 
 def training(arguments, device):
-    """The model, its optimizer, its batch and the norm to clip to."""
+    """Returns the model, its optimizer, its batch and the norm to clip to."""
     name = arguments.model
     with torch.device(device):
         if name in GPT2:

@@ -21,7 +21,8 @@ IGNORED = -100
 
 
 def case(seed, rows, classes, labelled, predicted, ignored=0.0):
-    """Returns labels from the classes `labelled`, and scores whose maxima are at the classes `predicted`."""
+    """Returns labels from the classes `labelled`, and scores whose maxima are at the classes `predicted`.
+    About the fraction `ignored` of the labels is IGNORED."""
     random = np.random.default_rng(seed)
     scores = np.stack([random.permutation(64)[:classes] for _ in range(rows)]) / 64
     scores[:, predicted] += 1

@@ -33,7 +33,8 @@ def uniform(shape, number):
 
 
 def fill(model):
-    """Sets matrices and kernels to uniform values in +-sqrt(6 / fan_in). Vectors keep PyTorch's ones and zeros."""
+    """Sets matrices and kernels to uniform values in +-sqrt(6 / fan_in), and biases to 0. Other vectors keep
+    PyTorch's ones."""
     with torch.no_grad():
         for number, (name, p) in enumerate(model.named_parameters()):
             if p.dim() >= 2:

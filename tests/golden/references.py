@@ -52,14 +52,14 @@ def pad_plane(x, padding, mode):
 
 
 def lstm_step(from_x, from_h, c):
-    """The step of torch.lstm_cell for given products with the weights."""
+    """Computes the step of torch.lstm_cell for given products with the weights."""
     state, gates = torch.zeros_like(c), c.shape[1] * 4
     weights = torch.eye(gates, dtype=c.dtype), torch.zeros(gates, c.shape[1], dtype=c.dtype)
     return torch.lstm_cell(from_x + from_h, (state, c), *weights)
 
 
 def gru_step(from_x, from_h, h):
-    """The step of torch.gru_cell for given products with the weights."""
+    """Computes the step of torch.gru_cell for given products with the weights."""
     gates = h.shape[1] * 3
     weights = torch.eye(gates, dtype=h.dtype), torch.zeros(gates, h.shape[1], dtype=h.dtype)
     rows = [
