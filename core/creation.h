@@ -1,7 +1,6 @@
 // Ops that create tensors and are not in core/ops.h: sequences, identity matrices, grids,
-// combinations, indices and random numbers.
-// core/ops.h includes this header and states the rules of all ops. Sizes must not be negative
-// (ShapeError).
+// combinations, indices and random numbers. core/ops.h includes this header and states the rules of
+// all ops. Sizes must not be negative (ShapeError).
 #pragma once
 
 #include <cstdint>

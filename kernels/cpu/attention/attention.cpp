@@ -5,10 +5,10 @@
 // tile. q is transposed, and the scores of a tile are stored as [key][query]. So the maximum, the
 // sum and the rescaling of each query are computed lane by lane. Both products read k and v row by
 // row as broadcast scalars. q and the output are transposed once per block of queries, and a mask
-// that differs between queries once per tile. On the causal
-// diagonal, blocks shrink to 16 keys and skip packs of queries that attend to none of these
-// keys. A tile, its operands and the running output stay in L1 and L2; k and v are read from memory
-// once per block of queries, q is read once, and out is written once.
+// that differs between queries once per tile. On the causal diagonal, blocks shrink to 16 keys and
+// skip packs of queries that attend to none of these keys. A tile, its operands and the running
+// output stay in L1 and L2; k and v are read from memory once per block of queries, q is read once,
+// and out is written once.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
