@@ -1,4 +1,5 @@
-// Image transforms for batches, and TransformedDataset, which applies them to a dataset.
+// Image transforms for batches, SampleRandom, the random numbers for one sample, and
+// TransformedDataset, which applies a transform to a dataset.
 //
 //     const auto train = data::TransformedDataset(
 //         data::cifar10(folder), data::Compose({data::RandomCrop(32, {.padding = 4}),
@@ -9,7 +10,7 @@
 // The transforms in this file need images on the CPU with at least three dimensions. They throw
 // DeviceError or ShapeError for other images, DTypeError for storage dtypes, and UsageError for
 // undefined images. Random transforms throw UsageError unless there is one SampleRandom per image;
-// other transforms ignore `random`.
+// other transforms ignore `random`. Compose checks nothing itself.
 #pragma once
 
 #include <concepts>
