@@ -1,4 +1,4 @@
-// Image transforms for batches, SampleRandom, the random numbers for one sample, and
+// Image transforms for batches, the random numbers of a sample (SampleRandom), and
 // TransformedDataset, which applies a transform to a dataset.
 //
 //     const auto train = data::TransformedDataset(
