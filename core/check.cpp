@@ -143,7 +143,7 @@ DType promote(const Tensor& a, const Tensor& b) {
 
 DType promote(DType a, Scalar b) {
     if (!b.is_integral() && !is_floating(a)) return f32;
-    if (b.is_integral() && a == boolean) return i64;
+    if (b.is_integral() && a == boolean) return b.is_bool() ? boolean : i64;
     return a;
 }
 

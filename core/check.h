@@ -43,8 +43,7 @@ std::int64_t checked_bytes(const Shape& shape, DType dtype);
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
 // Returns the result dtype for a tensor of dtype a and a number. A floating number turns integer
-// dtypes and bool into f32, and an integer or boolean number turns bool into i64; otherwise the
-// result is a.
+// dtypes and bool into f32, and an integer turns bool into i64; otherwise the result is a.
 DType promote(DType a, Scalar b);
 
 }  // namespace axle

@@ -16,7 +16,7 @@ namespace axle::optim {
 namespace {
 
 double checked_scale(double scale) {
-    if (!(scale > 0) || !std::isfinite(static_cast<float>(scale)))
+    if (!(static_cast<float>(scale) > 0) || !std::isfinite(static_cast<float>(scale)))
         throw ValueError(str("GradScaler: the scale must be a positive float32: ", scale));
     return scale;
 }

@@ -191,6 +191,13 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     check_attention(q, k, v);
     const Tensor mask = score_mask(options.mask, q, k);
     check_dropout(options);
+    const RandomPart& part = RandomPartGuard::current();
+    if (part.parts > 1 && part.dim != 1 && options.dropout_p > 0)
+        throw UsageError(
+            str(kAttention,
+                ": with dropout, a RandomPartGuard must divide the heads (dimension 1): "
+                "it divides dimension ",
+                part.dim));
     // The kernels need k and v of one shape, and their dropout is not known to mask_gradient().
     if (v.size(3) != k.size(3) || (is_learned(mask) && options.dropout_p > 0)) {
         kernels::AttentionParams params =
@@ -199,13 +206,6 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
         params.dropout_p = options.dropout_p;
         return composed(q, k, v, mask, params);
     }
-    const RandomPart& part = RandomPartGuard::current();
-    if (part.parts > 1 && part.dim != 1 && options.dropout_p > 0)
-        throw UsageError(
-            str(kAttention,
-                ": with dropout, a RandomPartGuard must divide the heads (dimension 1): "
-                "it divides dimension ",
-                part.dim));
     kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3),
                          {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});

@@ -73,6 +73,10 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
     }
     if (!integral && !is_floating(options.dtype))
         first = std::trunc(first), increment = std::trunc(increment);
+    const double last = first + static_cast<double>(count) * increment;
+    if (!integral && !is_floating(options.dtype) &&
+        !(std::abs(first) < 0x1p63 && std::abs(last) < 0x1p63))
+        throw ValueError(str("arange: the integers must fit into int64: ", first, " to ", last));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty({count}, options);
     check_compute("arange", y, "the result");

@@ -11,7 +11,12 @@ namespace {
 // The first bucket is small, so that the first reduction starts early.
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 
-std::size_t bytes_of_mb(double mb) { return static_cast<std::size_t>(mb * 1024 * 1024); }
+// Returns the size of a bucket in bytes. Throws ValueError unless it is in [0, 1 TiB].
+std::size_t bytes_of_mb(double mb) {
+    if (!(mb >= 0 && mb <= 1024 * 1024))
+        throw ValueError(str("DataParallel: bucket_cap_mb must be in [0, 1048576]: ", mb));
+    return static_cast<std::size_t>(mb * 1024 * 1024);
+}
 
 }  // namespace
 

@@ -47,6 +47,8 @@ void add_bad_create_calls(Cases& cases) {
         "shape: ");
     refuses<ValueError>(cases, "arange", {"step"}, [] { arange(0, 5, 0); });
     refuses<ValueError>(cases, "arange", {}, [] { arange(0, 5, -1); });
+    refuses<ValueError>(cases, "arange", {"int64", "1e+20"},
+                        [] { arange(1e20, 1e20 + 1e5, 5e4, {i64}); });
     refuses<ShapeError>(cases, "linspace", {"-1"}, [] { linspace(0, 1, -1); });
     refuses<ShapeError>(cases, "logspace", {"-2"}, [] { logspace(0, 1, -2); });
     refuses<ShapeError>(cases, "eye", {"-1"}, [] { eye(-1); });

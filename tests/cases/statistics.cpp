@@ -196,6 +196,7 @@ void ranks(Cases& cases) {
                                     : "the index is not the position of the value";
                      }});
     refuses<ValueError>(cases, "mode", {"[3, 0]"}, [] { mode(floats_of({3, 0})); });
+    refuses<ValueError>(cases, "mode", {"[0, 0]"}, [] { mode(floats_of({0, 0})); });
 }
 
 void quantiles(Cases& cases) {

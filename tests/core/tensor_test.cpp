@@ -184,6 +184,10 @@ TEST(TypePromotion, MatchesPyTorch) {
     EXPECT_EQ(promote(boolean, u8), u8);
     EXPECT_EQ(promote(i64, Scalar(1.5)), f32);
     EXPECT_EQ(promote(i32, Scalar(2)), i32);
+    EXPECT_EQ(promote(boolean, Scalar(2)), i64);
+    EXPECT_EQ(promote(boolean, Scalar(true)), boolean);
+    EXPECT_EQ(where(ones({2}, {.dtype = boolean}), ones({2}, {.dtype = boolean}), false).dtype(),
+              boolean);
     EXPECT_EQ((ones({2}, {.dtype = bf16}) * ones({}, {.dtype = f64})).dtype(), bf16);
     EXPECT_EQ((ones({2}, {.dtype = i64}) * ones({}, {.dtype = f32})).dtype(), f32);
     EXPECT_EQ((ones({2}, {.dtype = i64}) / 2).dtype(), f32);

@@ -164,6 +164,7 @@ TEST(GradScaler, RejectsCallsInWrongOrder) {
 TEST(GradScaler, RejectsInvalidOptionsStatesAndF16Gradients) {
     for (const GradScalerOptions& options : std::vector<GradScalerOptions>{{.init_scale = 0},
                                                                            {.init_scale = 1e39},
+                                                                           {.init_scale = 1e-50},
                                                                            {.init_scale = NAN},
                                                                            {.growth_factor = 1},
                                                                            {.backoff_factor = 1},

@@ -176,6 +176,9 @@ std::pair<Tensor, Tensor> mode(const Tensor& input, std::int64_t dim, bool keepd
     check_not_empty("mode", input, r);
     const int d = wrap_dim("mode", dim, input.dim());
     const Tensor x = with_a_dimension(input);
+    if (r.n == 0)
+        throw ValueError(
+            str("mode: dimension ", d, " must not have the size 0: x is ", input.shape()));
     const auto [sorted, order] = sort(x.detach(), d);
     Shape aligned;
     for (int i = 0; i < x.dim(); ++i) aligned.push_back(i == d ? r.n : 1);

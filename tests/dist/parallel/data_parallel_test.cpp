@@ -139,6 +139,14 @@ TEST(DataParallel, RejectsAModelWithoutTrainableParameters) {
                              [&] { DataParallel(model, dist::ProcessGroup::alone()); });
 }
 
+TEST(DataParallel, RejectsInvalidSizesOfBuckets) {
+    nn::Mlp model = small_mlp();
+    for (const double size : {-1.0, std::nan(""), 2e6})
+        expect_error<ValueError>({"DataParallel: bucket_cap_mb must be in [0, 1048576]"}, [&] {
+            DataParallel(model, dist::ProcessGroup::alone(), {.bucket_cap_mb = size});
+        });
+}
+
 TEST(DataParallel, ReportsTheFirstParameterThatDiffersBetweenRanks) {
     std::vector<nn::Mlp> models = tests::clones_of(small_mlp(), 2);
     models.push_back(small_mlp({5, 7, 4, 2}));
