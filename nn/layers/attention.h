@@ -45,8 +45,8 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     // one sequence, masks have no batch: attn_mask is [query time, key time] or [heads, query time,
     // key time], and key_padding_mask is [key time].
     // Returns a tensor of query's shape. The attention of a query whose keys are all masked is zero
-    // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask is
-    // neither boolean nor floating.
+    // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask
+    // is neither boolean nor floating.
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                       const MultiheadAttentionMasks& masks = {});

@@ -334,8 +334,9 @@ TEST(LoadSafetensors, RejectsInvalidBooleans) {
     const TemporaryFolder folder;
     const std::string header = R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
     write_quickly(folder / "a", file_of(header, 0) + "\1\2");
-    expect_error<FileError>({(folder / "a").c_str(), "tensor 'x': byte 1 of a BOOL tensor must be 0 or 1: 2"},
-                            [&] { load_safetensors(folder / "a"); });
+    expect_error<FileError>(
+        {(folder / "a").c_str(), "tensor 'x': byte 1 of a BOOL tensor must be 0 or 1: 2"},
+        [&] { load_safetensors(folder / "a"); });
 }
 
 }  // namespace
