@@ -18,8 +18,10 @@ void check_index(const char* who, std::int64_t index, std::int64_t size) {
         throw IndexError(str(who, ": index ", index, " is out of range for ", size, " samples"));
 }
 
-const std::shared_ptr<const Dataset>& checked(const char* who, const DatasetRef& dataset) {
-    if (!dataset.pointer()) throw UsageError(str(who, ": the dataset must not be null"));
+// Returns the pointer to a dataset, which the message of the error names.
+const std::shared_ptr<const Dataset>& checked(const char* who, const DatasetRef& dataset,
+                                              const std::string& name = "the dataset") {
+    if (!dataset.pointer()) throw UsageError(str(who, ": ", name, " must not be null"));
     return dataset.pointer();
 }
 
@@ -147,7 +149,7 @@ ConcatDataset::ConcatDataset(const std::vector<DatasetRef>& datasets) {
     if (datasets.empty()) throw ValueError("ConcatDataset: needs at least one dataset");
     std::int64_t end = 0;
     for (const DatasetRef& dataset : datasets) {
-        datasets_.push_back(checked("ConcatDataset", dataset));
+        datasets_.push_back(checked("ConcatDataset", dataset, str("dataset ", datasets_.size())));
         end += datasets_.back()->size();
         ends_.push_back(end);
     }
@@ -185,7 +187,7 @@ StackDataset::StackDataset(const std::vector<DatasetRef>& datasets) {
 
 // Adds a dataset. `name` names it in error messages.
 void StackDataset::add(const std::string& name, const DatasetRef& dataset) {
-    const std::int64_t size = checked("StackDataset", dataset)->size();
+    const std::int64_t size = checked("StackDataset", dataset, "dataset " + name)->size();
     if (datasets_.empty()) size_ = size;
     if (size != size_)
         throw ValueError(str("StackDataset: all datasets must have the same size: the first has ",

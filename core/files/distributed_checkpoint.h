@@ -5,12 +5,13 @@
 //     __0_0.distcp      the chunks of rank 0, each as a file of torch.save, without gaps
 //     __1_0.distcp      ...
 //
-// Nothing in the files is executed. The reading program does not need PyTorch, and its number of
-// processes can differ from the writing program.
+// Nothing in the files is executed. The reading program does not need PyTorch, and can have another
+// number of processes than the writing program.
 //
 // Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. Reading a tensor needs
-// the memory of its elements, and of the stored bytes of one chunk at a time. A tensor is
-// rejected (FileError) if finding overlaps of its chunks needs more than 2^24 comparisons.
+// the memory of its elements, and of the stored bytes of one chunk at a time. A checkpoint
+// is rejected (FileError) if finding overlaps of a tensor's chunks needs more than 2^24
+// comparisons.
 #pragma once
 
 #include <cstdint>

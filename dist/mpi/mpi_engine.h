@@ -51,8 +51,9 @@ class MpiEngine final : public HostEngine {
     using Bytes = std::int64_t;
 
     std::size_t own() const { return static_cast<std::size_t>(rank_); }
-    // Runs rounds. start(round, memory, operation) starts the transfer of a round. After the
-    // transfer, finish(round, memory) uses the received data.
+    // Runs `rounds` transfers, of which two are in flight. start(round, memory, operation) starts
+    // the transfer of a round, and finish(round, memory) uses the received data. A round is started
+    // before the round before it is finished, and has the other of two memories.
     template <class Start, class Finish>
     void in_rounds(const char* call, Bytes bytes, std::int64_t rounds, Start&& start,
                    Finish&& finish);

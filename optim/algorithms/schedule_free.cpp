@@ -48,9 +48,10 @@ Tensor z_of(const ParamState& state, const Tensor& values, const TensorStep& ste
 template <class Options>
 void ScheduleFree<Options>::update(Device device, std::span<const kernels::Slot> slots,
                                    const kernels::StepScalars* scalars) {
-    for (const Group& group : this->groups_)
-        if (!group.train_mode)
-            throw UsageError(str(Options::kName, ": call train() before step()"));
+    for (std::size_t i = 0; i < this->groups_.size(); ++i)
+        if (!this->groups_[i].train_mode)
+            throw UsageError(str(Options::kName, ": step: group ", i,
+                                 " is in evaluation mode; call train() before step()"));
     if (this->step_was_skipped()) return;
     for (Group& group : this->groups_) count_step(group);
     TensorOptimizer<Options>::update(device, slots, scalars);

@@ -58,7 +58,7 @@ void expect_collectives(dist::ProcessGroup& group, Device gpu) {
     group.barrier();
 }
 
-TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
+TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasItsOwnGpu) {
     const auto errors = on_groups([](const SharedGroup& shared, Device gpu) {
         dist::ProcessGroup& group = *shared;
         EXPECT_EQ(group.backend(), "nccl");

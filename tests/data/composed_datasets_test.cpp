@@ -161,7 +161,7 @@ TEST(ConcatDataset, ReadsDatasetsOneAfterAnotherAndRejectsInvalidOnes) {
     EXPECT_THROW(all.get(-1), IndexError);
     expect_error<ValueError>({"ConcatDataset: needs at least one dataset"},
                              [] { ConcatDataset({}); });
-    expect_error<UsageError>({"ConcatDataset: the dataset must not be null"}, [&] {
+    expect_error<UsageError>({"ConcatDataset: dataset 1 must not be null"}, [&] {
         ConcatDataset({first, kNullDataset});
     });
 }
@@ -198,7 +198,7 @@ TEST(StackDataset, RejectsInvalidDatasetsAndIndices) {
     });
     expect_error<ValueError>({"StackDataset: needs at least one dataset"},
                              [] { StackDataset(std::vector<DatasetRef>()); });
-    expect_error<UsageError>({"StackDataset: the dataset must not be null"}, [&] {
+    expect_error<UsageError>({"StackDataset: dataset 1 must not be null"}, [&] {
         StackDataset({three, kNullDataset});
     });
     const StackDataset stacked({three, three});

@@ -14,8 +14,9 @@ namespace axle::trainer {
 
 // The options of a trainer. Each option has a variable, whose initial value is the default that
 // --help prints. --help, --version and --config FILE are always options. The keys of the file are
-// the names of options without dashes, and the command line takes precedence. Invalid arguments
-// throw UsageError; for an unknown option, the message suggests a similar name, if there is one.
+// the names of options without the leading "--", and the command line takes precedence. Invalid
+// arguments throw UsageError; for an unknown option, the message suggests a similar name, if there
+// is one.
 class CommandLine {
   public:
     // Reads the file of --config, if it is given. Throws FileError if the file is missing or

@@ -29,12 +29,13 @@ struct VolumeGeometry {
     Dims in, out;  // the sizes of the volumes x and y = convolution of x: d, h, w
 };
 
-// The output frames [first, first + count) whose window has frame `from + i * stride` of x at
-// position k of the kernel, for i = 0, 1, ....
+// The output frames [first, first + count) for which a position of the kernel is inside of x, not
+// in the padding. At this position, output frame first + i reads frame from + i * stride of x.
 struct FrameRange {
     std::int64_t first, count, from;
 };
 
+// Returns the frames for position k of the kernel.
 FrameRange frames_at(const VolumeGeometry& g, std::int64_t k) {
     const std::int64_t shift = g.d.padding - k * g.d.dilation, last = g.in[0] - 1 + shift;
     const std::int64_t first = shift > 0 ? (shift + g.d.stride - 1) / g.d.stride : 0;

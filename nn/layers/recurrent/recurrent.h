@@ -110,8 +110,9 @@ struct GRUOptions {
     bool bidirectional = false;
 };
 
-// Gated recurrent units (Cho et al., arXiv:1406.1078), as in PyTorch: the reset gate multiplies the
-// hidden state's product after the bias is added.
+// Gated recurrent units (Cho et al., arXiv:1406.1078). As in PyTorch, the reset gate r multiplies
+// the product of the hidden state h after the bias is added: the new values are n = tanh(W_in x +
+// b_in + r * (W_hn h + b_hn)).
 class GRU : public Model<GRU> {
   public:
     GRU(std::int64_t input_size, std::int64_t hidden_size, GRUOptions options = {});

@@ -31,8 +31,8 @@ struct EfficientNetConfig {
 
 struct EfficientNet : Model<EfficientNet> {
     // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive,
-    // there is at least one stage, and the probabilities of dropout and stochastic depth are in [0,
-    // 1].
+    // there is at least one stage, and the probabilities of dropout and of each block's stochastic
+    // depth are in [0, 1].
     explicit EfficientNet(const EfficientNetConfig& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws ShapeError for other

@@ -47,8 +47,8 @@ struct MobileNetV3 : Model<MobileNetV3> {
     Dropout dropout;
 };
 
-// Return the configurations of the paper. All numbers of channels are multiplied by width_mult and
-// rounded by multiple_of_eight().
+// Return the configurations of the paper. All numbers of channels except in_channels are multiplied
+// by width_mult and rounded by multiple_of_eight().
 MobileNetV3Config mobilenet_v3_small(double width_mult = 1);
 MobileNetV3Config mobilenet_v3_large(double width_mult = 1);
 

@@ -69,6 +69,10 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
                              [] { Accelerator({.project_config = {.total_limit = 0}}); });
     expect_error<ValueError>({"Accelerator: project_config.iteration must not be negative: -1"},
                              [] { Accelerator({.project_config = {.iteration = -1}}); });
+}
+
+// Covers 3.save_state, 3.load_state, 10.iteration.
+TEST(StateFiles, RejectMissingDirectoriesInvalidDevicesAndNegativeIterations) {
     Accelerator plain;
     expect_error<ValueError>({"save_state: a directory is needed"}, [&] { plain.save_state(); });
     expect_error<ValueError>({"load_state: a directory is needed"}, [&] { plain.load_state(); });

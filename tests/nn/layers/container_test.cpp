@@ -71,7 +71,7 @@ TEST(Sequential, ReturnsModulesByIndexAndRejectsWrongIndicesAndTypes) {
                              [&] { net.get<nn::Linear>(2); });
 }
 
-TEST(Sequential, NamesStagesGivenAsPairs) {
+TEST(Sequential, NamesStagesGivenAsPairsAndRejectsInvalidNames) {
     nn::Sequential net{std::pair{"hidden", nn::Linear(3, 4)}, relu,
                        std::pair{std::string("out"), nn::Linear(4, 2)}};
     net.push_back("norm", nn::LayerNorm(2));

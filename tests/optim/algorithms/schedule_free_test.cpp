@@ -103,7 +103,7 @@ TEST(ScheduleFree, RejectsStepsInEvaluationMode) {
     SGDScheduleFree optimizer(params);
     set_gradients(params, 1);
     optimizer.eval();
-    expect_error<UsageError>({"SGDScheduleFree: call train() before step()"},
+    expect_error<UsageError>({"SGDScheduleFree: step: group 0 is in evaluation mode; call train()"},
                              [&] { optimizer.step(); });
     optimizer.train();
     optimizer.step();

@@ -237,7 +237,7 @@ void for_each_case(const std::function<void(const Tree&)>& visit) {
 }
 
 // Covers 5.param.
-TEST(ScheduleCurves, MatchPyTorchAndTransformers) {
+TEST(Schedules, MatchPyTorchAndTransformers) {
     for_each_case([](const Tree& c) {
         Training run(c);
         run.expect_at(0);
@@ -250,7 +250,7 @@ TEST(ScheduleCurves, MatchPyTorchAndTransformers) {
     });
 }
 
-TEST(ScheduleCurves, CoverAllTransformersNames) {
+TEST(Schedules, CoverAllTransformersNames) {
     std::set<std::string> seen;
     for_each_case([&](const Tree& c) {
         if (const Tree* const name = c["schedule"].find("get_scheduler"))
@@ -260,7 +260,7 @@ TEST(ScheduleCurves, CoverAllTransformersNames) {
     EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 }
 
-TEST(ScheduleCurves, ContinueFromSavedState) {
+TEST(Schedules, ContinueFromSavedState) {
     for_each_case([](const Tree& c) {
         Training first(c), second(c);
         const std::int64_t at = c["state_at"].integer();
@@ -278,7 +278,7 @@ TEST(ScheduleCurves, ContinueFromSavedState) {
     });
 }
 
-TEST(ScheduleCurves, ContinueFromPyTorchState) {
+TEST(Schedules, ContinueFromPyTorchState) {
     for_each_case([](const Tree& c) {
         Training run(c);
         const std::int64_t at = c["state_at"].integer();
@@ -330,7 +330,7 @@ void expect_same_state(const Tree& ours, const Tree& theirs, const std::string& 
     }
 }
 
-TEST(ScheduleCurves, SaveSameStateAsPyTorch) {
+TEST(Schedules, SaveSameStateAsPyTorch) {
     for_each_case([](const Tree& c) {
         Training run(c);
         for (std::int64_t t = 0; t < c["state_at"].integer(); ++t) run.step(t);
