@@ -1,6 +1,7 @@
-// Files that are read or memory-mapped, files that are written atomically, and folders that are
-// created. Every failure of the file system throws FileError with the path and the reason. Paths
-// have the encoding of std::filesystem::path.
+// Files that are read or memory-mapped, files that are written atomically, folders that are
+// created, and printable(), which makes text from outside safe for messages. Every failure of the
+// file system throws FileError with the path and the reason. Paths have the encoding of
+// std::filesystem::path.
 #pragma once
 
 #include <cstddef>

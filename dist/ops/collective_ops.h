@@ -7,10 +7,10 @@
 // replicated, gradients of replicated values are equal on all ranks, and gradients of local values
 // belong to the rank's own value.
 //
-// All ranks must call the same ops in the same order, with tensors of equal shapes and dtypes
-// (CommError, see ProcessGroup), and also run the backward pass together. The gradient rules use
-// the same ops, so that results can be differentiated again. In a group of one process, all ops
-// return x.
+// All ranks must call the same ops in the same order, with tensors of equal dtypes and shapes (for
+// exchange_rows(), any numbers of rows), or all ranks throw CommError (see ProcessGroup). They must
+// also run the backward pass together. The gradient rules use the same ops, so that results can be
+// differentiated again. In a group of one process, all ops return x.
 #pragma once
 
 #include <cstdint>
