@@ -12,8 +12,8 @@
 // after these errors. Nulls in lists and maps stay null. New tensors do not require gradients.
 //
 // In a group of one process the input is returned unchanged, including leaves that are not tensors.
-// Exceptions: reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() moves
-// the tensor to `device`.
+// Exceptions: reduce() returns copies, multiplied by `scale`, unless it gets Reduction::none, and
+// copy_tensor_to_devices() moves the tensor to `device`.
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,6 @@
 // Modules that pool images [N, C, H, W] or [C, H, W], or resize signals, images and volumes. Each
-// calls the op of the same name (Upsample: interpolate) in core/functional.h, which documents
-// options and errors.
+// calls the op of the same name (Upsample and Upsampling...2d: interpolate) in core/functional.h,
+// which documents options and errors.
 #pragma once
 
 #include "nn/module.h"

@@ -14,10 +14,10 @@
 // in the original order of the sequences.
 //
 // The layers throw ShapeError for an x or an initial state of another shape, and for an x without
-// time steps; for a PackedSequence also UsageError if data is undefined, and ValueError if the
-// batch sizes do not fit data. Their parameters are initialized from a uniform distribution in [-b,
-// b) with b = 1 / sqrt(hidden_size). The constructors throw ValueError unless sizes and num_layers
-// are positive and dropout is in [0, 1].
+// time steps. For a PackedSequence, they throw UsageError if its data are undefined, and ValueError
+// unless its batch_sizes are positive, do not increase and add up to its rows. Parameters are
+// initialized from a uniform distribution in [-b, b) with b = 1 / sqrt(hidden_size). The
+// constructors throw ValueError unless sizes and num_layers are positive and dropout is in [0, 1].
 #pragma once
 
 #include <cstdint>
