@@ -28,8 +28,9 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// The number of pauses (about 20 us in total) for which a worker polls before it sleeps. In a
-// training step, the next op usually follows soon, and waking a thread takes longer than most ops.
+// The number of pauses (about 20 us in total) for which a worker polls before it sleeps, and the
+// caller polls before it yields. In a training step, the next op usually follows soon, and waking a
+// thread takes longer than most ops.
 constexpr int kSpins = 600;
 
 void pause() {
@@ -91,7 +92,8 @@ class Pool {
     ~Pool() { stop(); }
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Runs a parallel section. `tasks` must be below kClosed.
+    // Runs a parallel section and waits for it. Rethrows the first exception of a task. `tasks`
+    // must be below kClosed.
     void run(std::int64_t tasks, Body body, void* context) {
         body_.store(body, std::memory_order_relaxed);
         context_.store(context, std::memory_order_relaxed);

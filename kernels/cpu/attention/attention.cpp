@@ -59,7 +59,7 @@ void scale_columns(std::int64_t depth, std::int64_t first, std::int64_t end, con
 }
 
 // Computes the final results of a block of queries: 1 / sum in `inverse`, and the log-sum-exp in
-// `maximum`.
+// `maximum`. For a query without keys, these are 0 and -infinity.
 template <class Lane>
 void finish_softmax(Lane* maximum, Lane* sum, Lane* inverse) {
     for (std::int64_t i = 0; i < kRowBlock; ++i) {

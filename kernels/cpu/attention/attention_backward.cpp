@@ -1,13 +1,13 @@
 // The backward pass of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
 // A task processes one or more key-value heads. It takes the queries that share a head, 64 at a
-// time, and iterates over the keys as the forward pass does. It computes five products per tile:
-// the scores and the gradients of the weights as [key][query], then dv, dk and dq with the depth
-// along the lanes. dk and dv of the head and dq of the 64 queries are accumulated in scratch
-// memory. So every element is computed by one task in a fixed order. If there are few key-value
-// heads, the blocks of queries are distributed over several tasks. The dk and dv of these tasks are
-// added in a fixed order. Between memory and the caches, q, dout, out and dq are transferred once,
-// and k, v, dk and dv once per 64 queries.
+// time, and iterates over the keys as the forward pass does. It computes up to five products per
+// tile: the scores and the gradients of the weights as [key][query], then those of dv, dk and dq
+// that are requested, with the depth along the lanes. dk and dv of the head and dq of the 64
+// queries are accumulated in scratch memory. So every element is computed by one task in a fixed
+// order. If there are few key-value heads, the blocks of queries are distributed over several
+// tasks. The dk and dv of these tasks are added in a fixed order. Between memory and the caches, q,
+// dout, out and dq are transferred once, and k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -142,7 +142,7 @@ void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int
 }
 
 // Adds the sums of the other parts to the sums of the first part, which begin at `sums`, and writes
-// the totals to `to`.
+// the totals to `to`. Does nothing if `to` has no data.
 template <class Lane>
 void store_sums(const Job& job, std::int64_t b, std::int64_t group, void* sums, const View& to) {
     using V = PackOf<Lane>;

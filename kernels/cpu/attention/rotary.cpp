@@ -2,10 +2,12 @@
 // position.
 //
 // The table contains the cosine and sine of every (position, pair), computed in f64 and rounded to
-// the lane type once per call. The table is small, with T * D / 2 pairs, and each entry is used by
-// batches * heads rows. Positions are split into blocks of kStride. At frequency f, the entry of
-// position first + r is e^(i (first + r) f) = e^(i first f) e^(i r f), where i is the imaginary
-// unit. So most entries are computed by a complex product instead of a sine and a cosine. x is read
+// the lane type once per call. The table is small, with D / 2 pairs per position, and each entry is
+// used by batches * heads rows. Positions are split into blocks of kStride. At frequency f
+// (negative in the backward direction), the entry of position first + r is e^(i (first + r) f) =
+// e^(i first f) e^(i r f), where i is the imaginary unit. So most entries are computed by a complex
+// product instead of a sine and a cosine. x is read once and y is written once; the table stays in
+// the cache.
 // once and y is written once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
@@ -73,7 +75,8 @@ void rotate(const float* low, const float* high, const float* cosine, const floa
     AXLE_CALL(rotate_row)(low, high, cosine, sine, half, low_to, high_to);
 }
 
-// Fills the tables cosine and sine [positions][half].
+// Fills the tables cosine and sine [positions][half]. `near` is scratch memory for half entries of
+// each position of a block.
 template <class Lane>
 void fill_table(double base, std::int64_t offset, int direction, std::int64_t positions,
                 std::int64_t half, std::complex<double>* near, Lane* cosine, Lane* sine) {

@@ -1,11 +1,13 @@
-// Softmax along rows. A row of contiguous floats needs three passes (maximum, exp and sum,
-// scaling). Only the first pass reads memory; the later passes read the row from the cache. Memory
-// is read once and written once.
+// Softmax and log softmax along rows, and their gradients. For a row of contiguous floats, a
+// forward pass reads the row three times (maximum, sum of exponentials, result) and a backward pass
+// reads it twice (sum, result). Only the first of these reads is from memory; the others are from
+// the cache. The result is written once.
 //
-// In a softmax over a dimension that is not the last, elements of a row are strided but neighboring
-// rows are contiguous. Then up to 64 rows are copied together to the columns of a tile in scratch
-// memory. Memory is still read in full cache lines, and each lane of a pack processes a different
-// row. All other rows are first copied to contiguous buffers.
+// If the rows are along a dimension that is not the last, elements of a row are strided but
+// neighboring rows are contiguous. If at least 8 rows are contiguous and not f64, up to 64 of them
+// are copied together to the columns of a tile in scratch memory. Memory is still read in full
+// cache lines, and each lane of a pack processes a different row. All other rows are first copied
+// to contiguous buffers.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -110,9 +112,9 @@ void log_softmax_backward_row(const float* dy, const float* y, float* dx, std::i
     }
 }
 
-// The functions below compute softmax and its gradient over the columns of a tile of n rows of
-// kTile floats. Results overwrite the first argument. kGroup columns are processed together, so
-// that their running values stay in registers.
+// The functions below compute softmax, log softmax and their gradients over the columns of a tile
+// of n rows of kTile floats. Results overwrite the first argument. kGroup columns are processed
+// together, so that their running values stay in registers.
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kGroup = std::min<std::int64_t>(4 * Pack::kLanes, kTile);
 constexpr int kPacks = static_cast<int>(kGroup / Pack::kLanes);

@@ -1,9 +1,10 @@
 // Convolution and transposed convolution, computed as correlations (correlation.cpp).
 //
-// For convolution, the matrix a of the correlation is the weight, and taps are `dilation` apart.
-// Transposed convolution with stride s is split into s x s correlations with stride 1. Each of them
-// computes the output pixels with one phase (their position within the stride) from the taps that
-// contribute to these pixels. So every pixel is written once, and nothing is scattered.
+// In both, the matrix a of the correlation is the weight. For convolution, taps are `dilation`
+// apart. Transposed convolution is split into one correlation with stride 1 for each phase
+// (position within the two strides) that an output pixel has. Each of them computes the output
+// pixels of its phase from the taps that contribute to these pixels. So every pixel is written
+// once, and nothing is scattered.
 #include "kernels/ops/conv.h"
 
 #include "kernels/cpu/conv/conv.h"

@@ -2,14 +2,15 @@
 // dy[o, pixel] unfolded(x)[pixel, (tap, c)]. The depth of the product is the number of pixels in
 // all images.
 //
-// A task processes a block of input channels (with all taps and all rows o) and a chunk of the
-// images. It iterates over the pixels of these images in blocks, in which pixels are ordered by
-// row, column and image. dy is packed into panels with o innermost. x is copied to scratch memory
-// with channels innermost and zero padding. So a line of a panel consists of runs of channels, one
-// per tap. If a panel has one tap, pixels for which this tap is in the padding are skipped. Sums
-// stay in scratch memory, with channels innermost, until the task's last pixel, and are transposed
-// when they are written to dw. If dw is small, several chunks of images have their own sums, which
-// are added in the order of the images. All splits depend on the shapes only.
+// A task processes a block of input channels of one group (with all taps and all rows o) and a
+// chunk of the images. It iterates over the pixels of these images in blocks, in which pixels are
+// ordered by row, column and image. dy is packed into panels with o innermost. x is copied to
+// scratch memory with channels innermost and zero padding. So a line of a panel consists of runs of
+// channels, one per tap. If a panel has one tap, rows for which this tap is in the padding are
+// skipped, and so are columns if enough pixels remain. Sums stay in scratch memory, with channels
+// innermost, until the task's last pixel, and are transposed when they are written to dw. If dw is
+// small, several chunks of images have their own sums, which are added in the order of the images.
+// All splits depend on the shapes only.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/conv.h"
 
@@ -18,7 +19,8 @@ namespace {
 
 // The target number of pixels per block.
 constexpr std::int64_t kPixels = 256;
-// The target number of tasks, and the maximum number of elements in the sums of all chunks.
+// The target number of tasks, which is also the maximum number of chunks, and the maximum number of
+// elements in the sums of several chunks.
 constexpr std::int64_t kTasks = 8;
 constexpr std::int64_t kMaxSums = 5 << 18;
 // The minimum depth for which pixels in the padding are skipped with separate products.
@@ -90,7 +92,7 @@ class WeightGradient {
     std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
     // Return the sizes of the parts of a slot's scratch memory, in elements. The parts are the
-    // panels of dy, the staged x, one panel of x, and a buffer for four lines.
+    // panels of dy, the staged x, one panel of x, and a buffer for four lines or a row of dw.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
@@ -348,7 +350,7 @@ class WeightGradient {
     const ConvGeometry& geometry_;
     const GemmKernels<T>& kernels_;
     std::int64_t batch_, out_h_, out_w_;
-    std::int64_t m_, channels_, taps_;     // numbers per group
+    std::int64_t m_, channels_, taps_;     // output and input channels per group, and taps
     std::int64_t width_, tile_rows_;       // columns and rows of a full tile
     std::int64_t chunks_ = 1, chunk_ = 0;  // number of chunks, and images per chunk
     std::int64_t block_ = 0, blocks_ = 1;  // channels per block, and number of blocks

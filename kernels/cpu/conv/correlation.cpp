@@ -316,7 +316,8 @@ class Correlator {
         return count;
     }
 
-    // Multiplies one panel of pixels with all rows of the task.
+    // Multiplies one panel of pixels with all rows of the task. Writes the results to the output
+    // after the last block of depth, or in every block if tiles are accumulated there.
     void multiply_panel(const Block& b, std::int64_t k, const T* panel, std::int64_t j,
                         std::int64_t columns, const PanelRun* runs, std::int64_t run_count,
                         T* sums) const {

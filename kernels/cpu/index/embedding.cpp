@@ -1,7 +1,8 @@
 // The gradient of an embedding. Positions are sorted by row of the weight (a stable counting sort).
 // Then each row of the weight's gradient is written once, as the sum of the rows of dy at its
-// positions. Each row of dy is read once. Work is split by rows and blocks of columns, never by
-// positions, so the sums need no atomics and have a fixed order.
+// positions; the padding row has no positions. Each row of dy is read at most once. Work is split
+// by rows and blocks of columns, never by positions, so the sums need no atomics and have a fixed
+// order.
 #include "kernels/ops/index.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -32,7 +32,8 @@ struct SampleGradient {
     }
 };
 
-// Computes the gradient of a sample. after and now are rows of states.
+// Computes the gradient of a sample. `gradient` contains the probabilities e^log_probs at the call.
+// `after` and `now` are scratch memory for the betas of the next and the current step.
 template <class T>
 void backward_sample(const CtcSample<T>& sample, const double* alphas, double loss, double dloss,
                      double* after, double* now, const SampleGradient<T>& gradient) {

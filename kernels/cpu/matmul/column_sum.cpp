@@ -1,6 +1,7 @@
-// Column sums, which are the gradient of a bias. x is read once, row by row, into partial sums of
-// at most 512 rows each, which also limits the rounding error. The partial sums are added in order.
-// The split depends on the shape only.
+// Column sums, which are the gradient of a bias, and products with the row sums of their first
+// operand. x is read once, row by row, into partial sums of at most 512 rows each, which also
+// limits the rounding error. The partial sums are added in order. The split depends on the shape
+// only.
 #include <algorithm>
 #include <utility>
 

@@ -1,7 +1,7 @@
 // The last step of a matrix product. While a tile of sums is still in L1, bias and activation are
-// applied and the result is written to c. This avoids additional passes over c. The multiplication
-// by slopes is a later pass over c, because slopes are read faster in long rows than in the short
-// rows of a tile.
+// applied, and the results (and, if requested, the values before the activation) are written. This
+// avoids additional passes over c. The multiplication by slopes is a later pass over c, because
+// slopes are read faster in long rows than in the short rows of a tile.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE

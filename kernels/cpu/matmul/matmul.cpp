@@ -3,8 +3,9 @@
 // tiles (gemm.cpp) iterate over them and accumulate c block by block along the depth. c is split
 // into rectangles, one per task. Each task packs the operands that it needs: this costs a few
 // percent of the multiplications, and tasks never wait for each other. An element's terms are added
-// in the order of the depth, in blocks that depend on K only. The bits of c therefore do not depend
-// on the split, which can depend on the number of threads.
+// in the order of the depth, in blocks that depend only on K and on the unit of the packed
+// operands. The bits of c therefore do not depend on the split, which can depend on the number of
+// threads.
 //
 // If only few tiles would read a packed panel and the operand already has the panel's layout in
 // memory, the tile reads the operand directly.
@@ -30,8 +31,8 @@ namespace {
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
-// The maximum number of rows of a task, which limits the sums that a 16-bit c keeps in scratch
-// memory.
+// The maximum number of rows of a task (before rounding up to full tiles), which limits the sums
+// that a 16-bit c keeps in scratch memory.
 constexpr std::int64_t kMaxRows = 2048;
 // The minimum number of multiply-adds per thread if several threads are used.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
@@ -141,8 +142,8 @@ class Product {
   private:
     // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds. The
     // estimate is the work of the busiest thread including padding, plus about a third of a
-    // multiply-add per packed element. A fraction of the work of one rectangle is added, because
-    // threads have different speeds.
+    // multiply-add per packed element and a constant per rectangle. With several threads, a
+    // fraction of the work of one rectangle is added, because threads have different speeds.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
@@ -296,8 +297,8 @@ class Product {
                part.column * v.back_stride(1);
     }
 
-    // Writes a tile of sums to c. If tiles cannot be accumulated in c itself, c is read and written
-    // only once, after the last block of depth.
+    // Writes a tile of sums to c, with bias and activation after the last block of depth. If tiles
+    // cannot be accumulated in c itself, c is read and written only once, after the last block.
     void finish(const T* tile, std::int64_t step, const Rectangle& part, std::int64_t c_start,
                 bool add_c, bool last) const {
         alignas(64) T added[kMaxTileRows * kMaxTileColumns];

@@ -1,8 +1,8 @@
 // Products that use each matrix element once (M or N is 1), so that reading the matrix limits their
-// speed. The matrix is read without packing, in memory order. If its lines along the depth are
-// contiguous, each output is the dot product of a line and the vector. If its lines along the
-// output are contiguous, each line is multiplied by an element of the vector. The products are
-// added, four lines at a time.
+// speed. The matrix is read without packing, in memory order. If its elements are closer together
+// along the depth than along the output, each output is the dot product of a line and the vector.
+// Otherwise, each line along the output is multiplied by an element of the vector, and the products
+// are added, four lines at a time.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
-// Batch norm. Channels are processed in groups that fit in L2 if the shape permits it. A task reads
-// such a group from memory once for the statistics (in the backward pass, for the sums of dy and
-// dy (x - mean)). It reads the group again from the cache for the result, which is written once.
-// For larger groups, the statistics of parts are merged in order, and the data are read from memory
-// a second time for the result.
+// Batch norm. Channels are processed in groups. If a group fits in L2 (or, if there are many
+// groups, in one task's part of L3), a task reads it from memory once for the statistics (in the
+// backward pass, for the sums of dy and dy (x - mean)). It reads the group again from the cache for
+// the result, which is written once. For larger groups, the statistics of parts are merged in
+// order, and the data are read from memory a second time for the result.
 //
 // A plane is the S elements of one sample and channel. Planes with at least 64 elements, and all
 // planes in f64, are processed as spans with one coefficient each. Smaller planes are processed as

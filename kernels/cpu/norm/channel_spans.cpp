@@ -1,5 +1,6 @@
-// SIMD loops of batch norm and group norm. Every loop reads its operands once and writes its result
-// once. One loop body handles both planes (broadcast coefficients) and rows (loaded coefficients).
+// Loops of the norms: SIMD for f32, scalars for f64. Every loop reads its operands once and writes
+// its result once. Affine and Gradient handle both planes (broadcast coefficients) and rows (loaded
+// coefficients).
 #include "kernels/cpu/norm/channel_spans.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,10 +1,11 @@
 // Layer norm and RMS norm, one row at a time. A row is processed in passes (sum, deviations and
 // their squares, result). The first pass reads it from memory, and later passes read it from the
-// cache. An RMS norm is a layer norm with mean 0.
+// cache. An RMS norm is a layer norm with mean 0, without the pass for the sum.
 //
-// The backward pass reads x and dy once for all gradients. Each task adds its rows to its own sums
-// for weight and bias. It sums groups of 64 rows in f32, and adds the sums of the groups in f64.
-// Then the sums of all tasks are added in order. The split depends on the shape only.
+// The backward pass reads x and dy from memory once for all gradients. Each task adds its rows to
+// its own sums for weight and bias. It sums groups of 64 rows as lanes, and adds the sums of the
+// groups in f64. Then the sums of all tasks are added in order. The split depends on the shape
+// only.
 #include "kernels/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -57,7 +58,8 @@ struct NormRow {
     }
 };
 
-// Computes y = (x - mean) rstd weight + bias for n elements.
+// Computes y = (x - mean) rstd weight + bias for n elements. A weight or bias that is null is left
+// out.
 void normalize(const float* x, float mean, float rstd, const float* weight, const float* bias,
                float* y, std::int64_t n) {
     const NormRow row = {x, weight, bias, Pack(mean), Pack(rstd), y};

@@ -114,7 +114,8 @@ Lane* lanes_at(void* data, std::int64_t offset) {
     return data ? static_cast<Lane*>(data) + offset : nullptr;
 }
 
-// Stores n elements of the slot's parameter, beginning with element `offset`.
+// Stores n elements of the slot's parameter, beginning with element `offset`. A 16-bit parameter is
+// rounded stochastically if slot.stochastic is true.
 template <class Lane>
 void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::int64_t offset,
                      std::int64_t n) {

@@ -100,7 +100,8 @@ bool is_global(const Pool& pool, const ConstView& y) {
     return pool.adaptive && y.back(1) == 1 && y.back(2) == 1;
 }
 
-// The block size of sum_span. Summing a plane in blocks of this size does not change its sum.
+// The block size of sum_span for f32. Summing an f32 plane in blocks of this size does not change
+// its sum.
 constexpr std::int64_t kSumBlock = 2048;
 
 // Returns the sum of the plane at `offset`. buffer must have kSumBlock elements.

@@ -1,6 +1,7 @@
-// Resizing. For each output row, two input rows are read in order and blended with SIMD. Then pairs
-// of elements of the result are blended in L1. The backward pass performs these steps in reverse
-// order. Coordinates and weights are computed once per axis. Every plane is computed by one task.
+// Resizing. For each output row, two input rows are read in order and blended (with SIMD for f32),
+// or one row is read if both are the same. Then pairs of elements of the result are blended in L1.
+// The backward pass performs these steps in reverse order. Coordinates and weights are computed
+// once per axis. Every plane is computed by one task.
 #include "kernels/ops/interpolate.h"
 
 #undef HWY_TARGET_INCLUDE

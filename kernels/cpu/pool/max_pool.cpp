@@ -3,7 +3,8 @@
 //
 // If windows have a horizontal stride of 1 or 2 and no horizontal dilation, a pack of f32 outputs
 // is usually computed together, tap by tap. Integer lanes keep the position of the largest tap.
-// Windows that overlap the padding, and all other cases, are processed element by element.
+// Windows that overlap the left or right padding, and all other cases, are processed element by
+// element.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,8 +24,8 @@
 namespace axle::kernels {
 namespace {
 
-// Consecutive outputs of one row whose windows are inside the input. Output i reads `width` columns
-// of each of the `height` rows, starting at column + i * stride.
+// Consecutive outputs of one row whose windows overlap neither the left nor the right padding.
+// Output i reads `width` columns of each of the `height` rows, starting at column + i * stride.
 struct MaxRun {
     const float* const* rows;
     std::int64_t height, width, stride;  // stride is 1, or it is 2 and width is at least 2

@@ -42,7 +42,7 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
                            std::int64_t out_stride) {
     const std::int64_t n = weights.back(1);
     double total = 0;
-    std::int64_t last = 0;  // last nonzero weight; no later index may be drawn
+    std::int64_t last = 0;  // index of the last nonzero weight; no later index may be drawn
     for_weights(weights, offset, [&](std::int64_t i, double weight) {
         if (weight > 0) last = i;
         sums[i] = total += weight;

@@ -1,7 +1,7 @@
-// Random numbers, generated in blocks of 512. Philox words are written to a buffer in L1 and
-// converted to floats, and the floats are written to the tensor. Philox runs one counter per lane,
-// so a vector of n lanes generates n blocks together. The speed is limited by the 40
-// multiplications for these n blocks, not by memory.
+// Random numbers, generated in blocks of 512. Philox words are written to a buffer in L1, converted
+// to numbers, and written to the tensor. Philox runs one counter per lane, so a vector of n lanes
+// generates n blocks together. The speed is limited by the 40 multiplications for these n blocks,
+// not by memory.
 #include "kernels/ops/random.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,7 +25,8 @@ HWY_INLINE Pack to_unit(Words w) {
     return hn::Mul(hn::ConvertTo(FloatTag(), upper), hn::Set(FloatTag(), 0x1p-24f));
 }
 
-// Computes low + u * range without fused multiply-adds, so that every target gives the same bits.
+// Computes min(low + u * range, limit) without fused multiply-adds, so that every target gives the
+// same bits.
 void uniform_floats(const std::uint32_t* words, float low, float range, float limit, float* y) {
     for (std::int64_t i = 0; i < kBlock; i += Pack::kLanes) {
         const Pack u = to_unit(hn::LoadU(WordTag(), words + i));

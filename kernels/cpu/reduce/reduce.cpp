@@ -53,7 +53,8 @@ struct Sum {
 };
 
 // Combines elements with several independent accumulators, which hide the latency of an operation.
-// Op::next(accumulator, element) adds an element, and Op::join(a, b) combines accumulators.
+// Op::next(accumulator, element) combines an accumulator with an element, and Op::join(a, b)
+// combines two accumulators.
 template <class Op, class L>
 struct Chains {
     using Lane = L;
@@ -168,7 +169,7 @@ struct Extreme {
     Acc join(Acc a, Acc b) const { return beats<kMax>(b, a) ? b : a; }
     Acc finish(Acc a) const { return a; }
 
-    // Returns the largest or smallest of n > 0 elements.
+    // Returns the largest or smallest of n > 0 elements, or NaN if one of them is NaN.
     static L of(const L* x, std::int64_t n) {
         if constexpr (std::is_same_v<L, float>) return kMax ? max_block(x, n) : min_block(x, n);
         L best = x[0];

@@ -22,7 +22,7 @@ constexpr std::int64_t kSumBlock = 2048;  // elements summed in f32; block sums 
 struct Plus {
     static HWY_INLINE Pack join(Pack a, Pack b) { return a + b; }
 };
-// Selects the larger value. A NaN is larger than every number.
+// Larger and Smaller select the larger or the smaller value, but NaN rather than any number.
 struct Larger {
     static HWY_INLINE Pack join(Pack a, Pack b) {
         return hn::IfThenElse(hn::Or(hn::Gt(b.v, a.v), hn::IsNaN(b.v)), b.v, a.v);

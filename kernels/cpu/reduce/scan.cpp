@@ -1,8 +1,9 @@
-// Cumulative sums, products and extremes. In sums and products, four elements are combined with
-// each other before they are combined with the running total. So the chain of dependent operations
-// is a quarter of the row's length. In a scan over a dimension that is not the last, rows are
-// adjacent in memory and are processed together in the same order of operations. Memory is read
-// once and written once, in full cache lines.
+// Cumulative sums, products and extremes, and the gradient of products. In sums and products, four
+// elements are combined with each other before they are combined with the running total. So the
+// chain of dependent operations is a quarter of the row's length. In a sum or product over a
+// dimension that is not the last, rows are adjacent in memory and are processed together in the
+// same order of operations, so memory is read and written in full cache lines. All other scans
+// process one row at a time. Memory is read once and written once.
 #include "kernels/ops/scan.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Forward pass of flash attention (Dao et al., 2022), for every shape, dtype, mask and stride.
+// Forward pass of flash attention (Dao et al., 2022), for every shape, floating dtype, mask and
+// stride. Calls that cuDNN supports use cuDNN instead of this kernel.
 //
 // A block processes 64 queries of a head. It iterates, in tiles of 64, over the keys to which these
 // queries attend. For each row, the maximum, the sum and a part of the output stay in registers.

@@ -186,8 +186,8 @@ __device__ inline void store_weights(const C (&weight)[kEach][kEach], C* tile) {
     __syncwarp();
 }
 
-// Returns the score of query i and key j plus the mask, or -infinity if the key is masked out.
-// `mask` is the offset of the head's mask.
+// Returns the score of query i and key j plus the mask, or -infinity if the query does not attend
+// to the key or one of them does not exist. `mask` is the offset of the head's mask.
 template <class C>
 __device__ inline C masked(const Call& call, std::int64_t mask, int i, int j, C score) {
     if (i >= call.queries || j >= call.keys || j > i + call.offset) return kMinusInfinity<C>;
@@ -294,8 +294,8 @@ __device__ inline C finite_lse(C lse) {
     return lse == kMinusInfinity<C> ? -kMinusInfinity<C> : lse;
 }
 
-// Computes the gradients of keys and values. delta = rowsum(dout * out) is [B, H, Tq] in lse's
-// dtype.
+// Computes the gradients of keys and values; dk or dv can be without data. delta = rowsum(dout *
+// out) is [B, H, Tq], contiguous, in lse's dtype.
 void keys_backward(Cuda& on, const Call& call, const ConstView& dout, const ConstView& q,
                    const ConstView& k, const ConstView& v, const ConstView& lse, const void* delta,
                    const View& dk, const View& dv);

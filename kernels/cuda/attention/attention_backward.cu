@@ -1,4 +1,5 @@
 // Computes the gradients of flash attention. Weights are recomputed from q, k and the log-sum-exp.
+// Calls that cuDNN supports use cuDNN instead of these kernels.
 //
 // There are three kernels. No kernel adds numbers of different blocks, so every run gives the same
 // bits. The first kernel computes delta = rowsum(dout * out). In the second kernel, a block

@@ -7,7 +7,7 @@
 namespace axle::kernels::attend {
 namespace {
 
-// Computes dk and dv. Either pointer can be null.
+// Computes dk and dv. The data of either one can be null.
 template <class T, int kDepth>
 __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     attention_dk_dv(Call call, Operand<const T> dout, Operand<const T> q, Operand<const T> k,

@@ -104,7 +104,7 @@ View bias_like(const ConstView& mask, DType operands, void* data) {
     bias.data = data, bias.ndim = 4;
     bias.dtype = mask.dtype == DType::boolean || mask.dtype == operands ? operands : DType::f32;
     for (int d = 0; d < 4; ++d) bias.shape[d] = mask.shape[d];
-    constexpr std::int64_t kRow = 8;  // rows begin at multiples of 8 elements (16 bytes)
+    constexpr std::int64_t kRow = 8;  // rows begin at multiples of 8 elements (16 or 32 bytes)
     std::int64_t stride = (mask.shape[3] + kRow - 1) / kRow * kRow;
     bias.stride[3] = 1;
     for (int d = 2; d >= 0; --d) {

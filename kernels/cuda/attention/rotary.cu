@@ -1,7 +1,7 @@
 // Rotary embedding. The cosine and sine of every (position, pair) are computed once per call, in
-// f64, and rounded. This table is small, with T D / 2 pairs, and each entry is used by batches *
-// heads rows. Then x is read once and y is written once, in packs of 16 bytes if rows are dense;
-// the table is read from the cache.
+// f64, and rounded. This table is small, with D / 2 pairs per position, and each entry is used by
+// batches * heads rows. Then x is read once and y is written once, in packs of 16 bytes if rows are
+// dense; the table is read from the cache.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"

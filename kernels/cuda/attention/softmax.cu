@@ -1,11 +1,12 @@
-// Softmax along rows, and its backward pass. A team of up to 512 threads holds a row of up to 8192
-// floats in registers. It first computes the row's sums and then the result. Memory is read once
-// and written once. Longer rows are read a second time, possibly from L2.
+// Softmax and log softmax along rows, and their backward passes. A team of up to 512 threads holds
+// a row of up to 8192 floats (16384 for 16-bit dtypes, 4096 for f64) in registers. It first
+// computes the row's sums and then the result. Memory is read once and written once. Longer rows
+// are read a second time, possibly from L2.
 //
-// In a softmax over a dimension that is not the last, elements of a row are strided but neighboring
-// rows are contiguous. Then a block processes 32 adjacent rows. Each lane of a warp reads elements
-// of one of these rows, and every warp of the block reads a part of each row. These rows are also
-// read twice.
+// If the rows are along a dimension that is not the last, elements of a row are strided but
+// neighboring rows are contiguous. If at least 8 rows are contiguous, a block processes 32 adjacent
+// rows. Each lane of a warp reads elements of one of these rows, and every warp of the block reads
+// a part of each row. These rows are also read twice.
 #include <cmath>
 
 #include "kernels/cuda/reduce/exp_sum.cuh"

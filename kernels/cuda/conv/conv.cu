@@ -91,7 +91,8 @@ struct Product {
     }
 };
 
-// The offsets of a tap's weight and source element from the first elements of the group.
+// A tap: the offsets of its weight and of its source channel from the first elements of the group,
+// its distances along both image dimensions (see TapIndex), and whether it exists.
 struct Tap {
     std::int64_t weight, source;
     std::int64_t down, right;

@@ -1,6 +1,6 @@
-// Convolutions as cuDNN graphs of one operation, or of two operations if there is a bias. Operands
-// with a layout that cuDNN supports (all NCHW or all NHWC) are used without a copy; operands with
-// another layout are copied to scratch memory.
+// Convolutions as cuDNN graphs of one operation, or of two operations for a forward convolution
+// with a bias. Operands with a layout that cuDNN supports (all NCHW or all NHWC) are used without a
+// copy; operands with another layout are copied to scratch memory.
 #include "kernels/cuda/conv/cudnn_conv.h"
 
 #include <algorithm>
@@ -187,8 +187,9 @@ ConstView spread(const ConstView& bias, const View& y) {
     return v;
 }
 
-// Computes the convolution `given` after converting its tensors to a common layout. Returns false
-// if cuDNN does not support it.
+// Computes the convolution `given` after converting its tensors to a common layout, and writes the
+// result to `out`. Returns false if out is f64, or if cuDNN is missing, does not support the
+// convolution or cannot run it.
 bool convolve(Cuda& on, const Conv& given, const View& out) {
     if (out.dtype == DType::f64 || handle_for(on) == nullptr) return false;
     DeviceScratch scratch(on);
@@ -196,7 +197,8 @@ bool convolve(Cuda& on, const Conv& given, const View& out) {
     const View x = in_layout(scratch, given.x, layout), w = in_layout(scratch, given.w, layout),
                y = in_layout(scratch, given.y, layout);
     Conv conv = {given.result, x, w, y, {}, given.geometry};
-    // The bias is added to the unrounded sums if cuDNN supports it, else to the rounded result.
+    // In a forward convolution, the bias is added to the unrounded sums if cuDNN supports it. In
+    // all other cases, it is added to the rounded result.
     const bool has_bias = given.bias.data != nullptr;
     const Plan* plan = nullptr;
     if (has_bias && given.result == ConvResult::y) {

@@ -125,7 +125,7 @@ void append(Key& key, const ConstView& x) {
     key.insert(key.end(), x.shape, x.shape + x.ndim);
     key.insert(key.end(), x.stride, x.stride + x.ndim);
     const auto address = reinterpret_cast<std::uintptr_t>(x.data) | 16;
-    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // the alignment
+    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // the alignment, up to 16
 }
 
 const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,

@@ -1,8 +1,9 @@
 // The gradient of an embedding. The positions in the index are sorted, with a stable sort, by the
 // row of the weight that they refer to. Then each row of the weight's gradient is written once, as
-// the sum of the rows of dy at its positions. Each row of dy is read once, in packs of 16 bytes if
-// it is dense. Work is split by rows and columns, never by positions, so the sums need no atomics
-// and have a fixed order.
+// the sum of the rows of dy at its positions. Positions that refer to the padding row or to no row
+// are ignored. Each other row of dy is read once, in packs of 16 bytes if it is dense. Work is
+// split by rows and columns, never by positions, so the sums need no atomics and have a fixed
+// order.
 #include <algorithm>
 #include <bit>
 

@@ -2,8 +2,9 @@
 // that are selected by one index are copied in packs of 16 bytes. Scatter has two implementations.
 // In the ordered implementation, a thread processes a line along the dimension from its first index
 // to its last. So sums have a fixed order. If there are few lines, each line is split into ranges
-// of targets, and the indices are read once per range. In the atomic implementation, each element
-// is added once, in any order.
+// of targets, and the indices are read once per range. In the atomic implementation, which only
+// sums have, each element is added once, in any order. For an index that is out of range, gather
+// writes 0 and scatter does nothing; check_index() reports it.
 #include <algorithm>
 #include <type_traits>
 
@@ -218,8 +219,8 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
 }
 
 // Fewer than kFewLines lines are too few to fill a GPU. If they have at least kLongLine elements,
-// the elements are added with atomics. If the call must be deterministic or the dtype has no atomic
-// addition, the targets of each line are split into ranges instead.
+// scatter_add() adds the elements with atomics. If the call must be deterministic or the dtype has
+// no atomic addition, and in scatter(), the targets of each line are split into ranges instead.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 
 // The walks of scatter over src, the index, and y at index 0 along the dimension.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMinPart = 16384;            // minimum elements per part of a row
-constexpr std::int64_t kMaxSortedAtOnce = 1 << 24;  // elements that CUB sorts at a time
+constexpr std::int64_t kMaxSortedAtOnce = 1 << 24;  // elements that CUB sorts at a time, or one row
 
 // The rows of x, values and indices, and the strides of their last dimensions.
 struct Task {
