@@ -27,7 +27,7 @@ struct LeakyRelu {
 
 // The exponential linear units: scale x if x > 0, else scale alpha (e^(input_scale x) - 1). ELU has
 // scale = input_scale = 1 (arXiv:1511.07289), SELU has input_scale = 1 (arXiv:1706.02515), and CELU
-// has input_scale = 1 / alpha (arXiv:1704.07483).
+// has scale = 1 and input_scale = 1 / alpha (arXiv:1704.07483).
 struct Elu {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     double alpha, scale, input_scale;

@@ -12,8 +12,8 @@
 #define AXLE_BITWISE_FORMULAS(X) X(BitwiseAnd) X(BitwiseOr) X(BitwiseXor)
 // clang-format on
 
-// AXLE_SPECIAL(Name, saves output, f(x), f', f'') defines a formula. In f, x is the operand. In f'
-// and f'', x is the saved value, which is the operand or the output.
+// AXLE_SPECIAL(Name, saves output, value, slope, curve) defines a formula. In its value, x is the
+// operand. In its slope and its curve, x is the saved value, which is the operand or the output.
 #define AXLE_SPECIAL(NAME, SAVES_OUTPUT, VALUE, SLOPE, CURVE)                 \
     struct NAME {                                                             \
         static constexpr bool kSavesOutput = SAVES_OUTPUT, kIntegers = false; \

@@ -17,7 +17,7 @@ template <class Rule, class T>
                                                          std::make_index_sequence<kCount>());
 }
 
-// The functions below update one element p and the arrays s of its state from the gradient g.
+// The functions below update one element p, and the elements s of its state, from the gradient g.
 
 template <class T>
 [[gnu::always_inline]] constexpr void update(int mode, const SgdFactors<T>& k, T g, T& p,

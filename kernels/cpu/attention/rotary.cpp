@@ -8,7 +8,6 @@
 // e^(i first f) e^(i r f), where i is the imaginary unit. So most entries are computed by a complex
 // product instead of a sine and a cosine. x is read once and y is written once; the table stays in
 // the cache.
-// once and y is written once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -173,7 +173,7 @@ struct BackwardOperands {
 template <class C>
 struct RowGradient {
     C lse, shift, factor, hit;
-    std::int64_t target;  // -1 if the row is ignored
+    std::int64_t target;  // -1 if the row is ignored or its target is invalid
 
     __device__ RowGradient(const BackwardOperands& o, std::int64_t row) {
         target = o.targets[row];

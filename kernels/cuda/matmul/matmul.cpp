@@ -78,7 +78,7 @@ std::int64_t alignment(const void* data, std::int64_t bytes_between) {
 }
 
 // The operations that cuBLASLt applies to the sums. `vector` is the bias in c's dtype, or the
-// output for the row sums of a.
+// output for the row sums of a. `aux` is the auxiliary tensor of the epilogue, if it has one.
 struct Extras {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* vector = nullptr;
@@ -86,8 +86,9 @@ struct Extras {
 };
 
 // Computes d = f(a b + added), where f is the epilogue in `extras`. d and tensors of its shape are
-// stored by rows; `added` is optional. If cuBLASLt has no algorithm for the product, returns false
-// and does not change d.
+// stored by rows; `added` is optional. If cuBLASLt has no algorithm for the product or a dimension
+// is 2^31 or more, returns false and does not change d. Throws CudaError if cuBLASLt rejects a
+// later part of the batch.
 bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const Extras& extras) {
     DeviceScratch scratch(on);
     a = with_layout(on, scratch, a), b = with_layout(on, scratch, b);

@@ -16,8 +16,8 @@
 namespace axle::kernels {
 namespace {
 
-// The minimum number of multiply-adds of a product that is tuned. The time of smaller products is
-// mostly launch overhead.
+// The minimum number of multiply-adds of a product that is tuned, unless AXLE_MATMUL_TUNE is "all".
+// The time of smaller products is mostly launch overhead.
 constexpr double kMinWork = 0x1p28;
 // The number of runs that are measured between two events.
 constexpr int kRuns = 3;
@@ -115,8 +115,8 @@ void TuningFile::add(const std::string& key, const cublasLtMatmulAlgo_t& algo) {
     write();
 }
 
-// Reads the file. After the title, each line describes one product: the key, a space and the bits
-// of the algorithm. Results that are already in memory are kept.
+// Reads the file, unless its title differs. After the title, each line describes one product: the
+// key, a space and the bits of the algorithm. Results that are already in memory are kept.
 void TuningFile::read() {
     if (path_.empty()) return;
     std::ifstream file(path_);

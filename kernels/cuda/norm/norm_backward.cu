@@ -60,7 +60,7 @@ struct Held {
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
     // Returns h of an element. After the end of the row, dy is 0, so the product of dy and h is 0.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
-    // Returns the sum of g and the sum of g h over the row.
+    // Returns the sums of g and of g h over this thread's part of the row.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,
                               const Team& team) const {
         PairOf<C> sum = {0, 0};

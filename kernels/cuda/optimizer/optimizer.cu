@@ -6,9 +6,9 @@
 // not change while other threads read it.
 //
 // In the update, a thread loads 16 bytes of each f32 array before it uses the first value. It loads
-// the same number of elements of 16-bit arrays. One kernel handles all dtypes: the dtype is uniform
-// in a block, and memory latency hides the cost of the branches. Slots that are not aligned, and
-// the last few elements, are processed one element at a time.
+// the same number of elements of 16-bit arrays. One kernel handles f32, f16 and bf16: the dtype is
+// uniform in a block, and memory latency hides the cost of the branches. f64 has its own kernel.
+// Slots that are not aligned, and the last few elements, are processed one element at a time.
 #include <algorithm>
 #include <array>
 #include <bit>

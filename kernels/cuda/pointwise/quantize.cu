@@ -19,7 +19,8 @@ __device__ inline void raise(float* largest, std::uint32_t size) {
         atomicMax(reinterpret_cast<unsigned*>(largest), size);
 }
 
-// Quantizes the first n elements. `packs` groups of kEach elements are loaded as packs.
+// Quantizes n elements if kWrites is true, and raises *largest to their largest magnitude unless
+// `largest` is null. `packs` groups of kEach elements are loaded as packs.
 template <class From, class To, bool kWrites>
 __global__ void quantize_kernel(const From* x, std::int64_t n, std::int64_t packs,
                                 const float* scale, To* y, float* largest) {

@@ -1,8 +1,8 @@
 // Pooling without cuDNN. A thread computes one element of the result. It finds the element's window
 // and reads the elements in it. In the backward pass, it finds the windows that contain the
 // element. Adjacent windows usually overlap or touch, so an element is read once from memory and
-// then from L1. If windows are large and few are adjacent (means of complete planes), a warp
-// computes one element.
+// then from L1. If windows are large and few are adjacent, as in means of complete planes, a warp
+// computes one element of the forward pass.
 #include "kernels/cuda/pool/cudnn_pool.h"
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"

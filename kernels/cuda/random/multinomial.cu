@@ -130,7 +130,8 @@ struct Draws {
     std::int64_t samples, step;
 };
 
-// Draws samples with replacement. `all_sums` is scratch memory of n elements per block.
+// Draws samples with replacement, or writes 0 in rows that are not drawable. `all_sums` is scratch
+// memory of n elements per block.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     draw_with_replacement(Philox given, DeviceRows<2> rows, Weights weights, Draws draws,

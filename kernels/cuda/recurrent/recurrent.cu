@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The gates of a step. Element (row, column) of a gate is at data + row * stride[0] + column *
-// stride[1].
+// The gates and states of a step, in the order of Step::apply(). Element (row, column) of one of
+// them is at data + row * stride[0] + column * stride[1].
 template <class T, int kCount>
 struct Gates {
     T* data[kCount];

@@ -1,8 +1,8 @@
-// Cumulative sums and products of rows. A block processes tiles of a row in shared memory: each
-// thread combines adjacent elements, and the results of all threads are scanned. If rows are
-// adjacent in memory, short, or very many, one thread per row is used instead, which loads a few
-// elements ahead. If there are too few rows to fill the GPU, rows are split into chunks. Then x is
-// read once for the totals of the chunks, and a second time for the result.
+// Cumulative sums and products of rows, and the gradient of products. A block processes tiles of a
+// row in shared memory: each thread combines adjacent elements, and the results of all threads are
+// scanned. If rows are adjacent in memory, short, or very many, one thread per row is used instead,
+// which loads a few elements ahead. If there are too few rows to fill the GPU, rows are split into
+// chunks. Then x is read once for the totals of the chunks, and a second time for the result.
 //
 // CUB's DeviceScan reads memory only once, but its order of additions depends on which block runs
 // first. Floating-point sums would differ from run to run.
