@@ -3,7 +3,7 @@
 // Measures collectives between processes of this machine (2 by default), which the program forks.
 // Rank 0 prints the bytes of the tensor, the median and the minimum time, and the rate. The time of
 // a barrier is the time that the ranks need to agree on a collective before it begins.
-// bench/peers/dist.py measures the same all_reduces in PyTorch.
+// bench/peers/dist.py measures the same collectives in PyTorch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

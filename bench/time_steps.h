@@ -16,7 +16,7 @@
 
 namespace axle::bench {
 
-// Returns the peak resident memory of the process in bytes.
+// Returns the peak resident memory of the process in bytes, or 0 if the system does not report it.
 inline std::int64_t peak_resident_bytes() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {

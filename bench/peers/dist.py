@@ -1,4 +1,4 @@
-"""Measures the all_reduces of bench_dist in PyTorch with Gloo.
+"""Measures the collectives of bench_dist in PyTorch with Gloo.
 
 Usage: bench/peers/dist.py [PROCESSES]
 """

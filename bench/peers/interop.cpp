@@ -1,5 +1,5 @@
-// The program that bench/peers/interop calls: writes files for other programs, and prints the
-// contents of their files. Each call runs one command and prints JSON.
+// The program that bench/peers/interop calls: writes files for other programs, reads their files,
+// and trains. Each call runs one command. Commands that read files or train print JSON.
 //
 // Tensors in files have known values: byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
 #include <cmath>
@@ -139,7 +139,7 @@ void write_model(const Config& config, const std::string& folder, const nn::Shar
     model.save_pretrained(folder, {.max_shard_size = size});
 }
 
-// The command model-write KIND FOLDER [SIZE] writes a model in shards of SIZE.
+// The command model-write KIND FOLDER [SIZE] writes a model in shards of SIZE (by default 1GB).
 void write_models(const Arguments& args) {
     const nn::ShardSize size = args.size() < 3 ? "1GB" : args[2];
     const std::map<std::string, std::function<void(const std::string&)>> kinds = {
@@ -179,8 +179,8 @@ void write_models(const Arguments& args) {
     kinds.at(args.at(0))(args.at(1));
 }
 
-// The command model-run KIND FOLDER INPUTS OUTPUT writes the logits of the tensors "ids" and "mask"
-// in INPUTS to OUTPUT.
+// The command model-run KIND FOLDER INPUTS OUTPUT writes to OUTPUT the logits of the tensors "ids"
+// and "mask" in INPUTS. GPT-2 does not use the mask.
 void run_model(const Arguments& args) {
     const NoGrad no_grad;
     const auto inputs = load_safetensors(args.at(2)).tensors;
@@ -223,7 +223,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& kind,
 
 // The command train KIND FROM TO STEP trains ten steps in f64, starting at STEP. It reads
 // model.safetensors, data.safetensors and, unless STEP is 0, optimizer.safetensors in folder FROM.
-// It writes the model and the optimizer to folder TO and prints the losses.
+// It writes the model, the data and the optimizer to folder TO and prints the losses.
 void train(const Arguments& args) {
     const std::string from = args.at(1) + "/", to = args.at(2) + "/";
     nn::Sequential model{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); },
