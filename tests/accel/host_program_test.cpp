@@ -319,8 +319,8 @@ TEST_F(EmbeddedAxle, WritesFilesThatDoNotDependOnTheLocale) {
             continue;
         }
         EXPECT_EQ(written[i], expected[i]);
-        // The recorded times differ between the runs, but both files must contain valid numbers.
-        // The ids of the runs in the manifests differ, too.
+        // The recorded times and the ids of the runs differ between the runs, so these files are
+        // only required to be valid JSON.
         if (written[i].starts_with("profile/") || written[i].ends_with("manifest.json"))
             EXPECT_TRUE(nlohmann::json::accept(read_file(ours))) << written[i];
         else

@@ -81,8 +81,8 @@ struct Program {
             loader = std::make_unique<data::DataLoader>(tests::numbers(kSamples), options);
         accelerator.prepare(*loader);
     }
-    // Runs the program to the last epoch. Saves a checkpoint after each batch unless `into` is
-    // empty.
+    // Runs the program until kEpochs epochs are complete. Saves a checkpoint after each batch
+    // unless `into` is empty.
     Log run(const std::string& into = {}, std::int64_t step = 0) {
         Log log;
         while (loader->epoch() < kEpochs)

@@ -160,7 +160,7 @@ Expected expected_of(const json& c, std::size_t rank) {
         for (std::int64_t s = 0; s < is.steps(); ++s)
             e.gathered.push_back(range(s * is.total, std::min((s + 1) * is.total, is.n)));
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
-        e.len = e.batches.size();  // the length includes batches of other processes
+        e.len = e.batches.size();  // Accelerate also counts batches of other processes
     } else if (is.dispatched && has_an_empty_batch(c)) {
         // Processes without samples repeat the first samples.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
@@ -174,8 +174,8 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
         SCOPED_TRACE(str(c.dump(), " on rank ", rank));
         const Seen& seen = by_rank[rank];
-        // Axle rejects batch sizes that are not divisible by the number of processes. In this case,
-        // Accelerate yields no batches if the dataset is a stream.
+        // With split_batches, Axle rejects batch sizes that are not divisible by the number of
+        // processes. In this case, Accelerate yields no batches if the dataset is a stream.
         if (is.splits && is.batch_size % is.processes != 0) {
             EXPECT_TRUE(seen.refused);
             continue;

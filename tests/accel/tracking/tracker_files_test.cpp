@@ -126,7 +126,7 @@ TEST(CsvTracker, RemovesRowsFromPurgeStepOnwardAndDamagedLines) {
                             a.log({{"x", 9}}, 3);
                         }),
               kept + "3,9,\n");
-    // Tests truncated lines, and files that are not tables.
+    // Tests truncated and invalid lines, then a file that is not a table.
     for (const char* half : {"4,1", "4,\"", "x,1,2\n", "4\n", "\n"}) {
         std::ofstream(files.folder / "run/metrics.csv") << kept << half;
         EXPECT_EQ(files.csv({{"purge_step", 9}}, [](Accelerator&) {}), kept) << half;
