@@ -40,8 +40,8 @@ class MemoryFileSystem final : public FileSystem {
     // `operations` is the number of operations that had begun. A change is on the disk after its
     // file or folder was synced. Before the sync, a change of a folder may be missing, and the data
     // of a file may be missing or half written. All combinations are built if there are at most
-    // `exhaustive` such changes. Otherwise random combinations are built, in which the data of a
-    // file can also be complete.
+    // `exhaustive` such changes. Otherwise 2^exhaustive combinations are built: without the
+    // changes, with all of them, and random ones, in which the data of a file can also be complete.
     using Image = std::function<void(MemoryFileSystem& image, std::size_t operations)>;
     void for_each_crash_image(const Image& f, std::size_t exhaustive = 8) const {
         std::mt19937 engine(1);

@@ -244,7 +244,7 @@ TEST(LoadSafetensors, ReportsReasonsForInvalidFiles) {
         {"{\"x\":" + deep, 0, "tensor 'x': a list"},
         {with_shape(deep), 4, "tensor 'x': a list is not allowed here"},
         {with_shape("[{}]"), 4, "tensor 'x': an object is not allowed here"},
-        // Duplicate keys and missing keys.
+        // Duplicate, unknown and missing keys, and invalid metadata.
         {"{\"x\":" + one + ",\"x\":" + two + "}", 8, "duplicate tensor name: 'x'"},
         {R"({"__metadata__":{},"__metadata__":{}})", 0, "duplicate key: '__metadata__'"},
         {R"({"__metadata__":{"a":"b","a":"b"}})", 0, "__metadata__ has a duplicate key: 'a'"},

@@ -37,7 +37,7 @@ TEST(ConvertBytes, RoundsLikePython) {
     EXPECT_EQ(convert_bytes(50.0), "50.0 bytes");
     EXPECT_EQ(convert_bytes(std::int64_t{1} << 20), "1.0 MB");
     EXPECT_EQ(convert_bytes(std::int64_t{90669056}), "86.47 MB");
-    // Ties of two decimals in binary: Python rounds them to the even digit.
+    // These values lie exactly halfway between two decimals. Python rounds them to the even digit.
     EXPECT_EQ(convert_bytes(1024 * 1.125), "1.12 KB");
     EXPECT_EQ(convert_bytes(1024 * 1.375), "1.38 KB");
 }

@@ -57,7 +57,7 @@ nn::Gpt small_gpt() {
                    .n_embd = 8,
                    .checkpoint_blocks = true});
     model.to(f64);
-    // Freezes a layer and half of a block.
+    // Freezes the position embedding and the attention of a block.
     model.transformer.wpe.requires_grad_(false);
     model.transformer.h[1].attn.requires_grad_(false);
     return model;

@@ -205,7 +205,7 @@ TEST(PipelineWithTensorParallelism, DividesOptimizerStatesAmongReplicas) {
         const Tensor all = tensor({own});
         stages.mesh.get_group("dp")->all_reduce(all);
         EXPECT_EQ(all.item_int(), whole);
-        // Buffers of AdamW have the sizes of the parts.
+        // The first moments of AdamW have the sizes of the parts.
         std::int64_t moments = 0;
         const Tree saved = optimizer.state_dict();
         for (const auto& [number, state] : saved["state"].entries())

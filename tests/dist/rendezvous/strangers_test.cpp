@@ -102,8 +102,8 @@ class Repeated {
 
 TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
-    // The server keeps a silent connection for 5 seconds. The timeout is shorter, so that the join
-    // times out before the server drops a stranger.
+    // The server keeps a silent connection for 5 seconds. The join timeout is shorter, so the ranks
+    // must join before the server drops a stranger for its silence.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);
