@@ -76,8 +76,8 @@ std::string Accumulation::position_key(bool of_several) const {
     const bool last = ends_pass();
     const bool completes = last || (counts_.step + 1) % options_.num_steps == 0;
     std::string key = str(options_.num_steps, completes, counts_.sync_gradients);
-    // A graph captured in a short window contains the window's divisor, so the key contains the
-    // number of micro-batches in the window.
+    // With ShortWindow::actual, a captured graph contains the divisor of its window, so the key
+    // contains the number of micro-batches that the window has so far.
     if (options_.short_window == ShortWindow::actual)
         key += str(" window ", counts_.sync_gradients ? 0 : counts_.window);
     if (of_several) key += str(" at ", last ? -1 : counts_.step % options_.num_steps);

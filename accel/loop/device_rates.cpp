@@ -114,8 +114,9 @@ void DeviceRates::settle() {
     if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
 }
 
-// Returns whether the host's rates are the rates in the table for the host's step count. If so, the
-// schedule has only stepped eagerly, and the program has not changed the rates.
+// Returns whether the schedule has stepped eagerly after the last replay, and the host's rates are
+// the rates in the table for its step count. If so, the program has not changed the rates. Returns
+// false while the host has not followed the steps of all replays.
 bool DeviceRates::is_in_table(const HostState& now) const {
     const std::int64_t row = followed_ + now.step_count - left_.step_count;
     if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;
@@ -123,7 +124,8 @@ bool DeviceRates::is_in_table(const HostState& now) const {
     return std::equal(now.rates.begin(), now.rates.end(), at);
 }
 
-// Applies rates that the program has changed. They are valid until the schedule's next step. They
+// If the schedule has only stepped eagerly, continues in the table after these steps. Otherwise
+// applies rates that the program has changed. They are valid until the schedule's next step, and
 // affect later steps only if the schedule computes its rates from the current rates.
 void DeviceRates::accept_changes(const HostState& now) {
     if (now.rates.size() == left_.rates.size() && is_in_table(now)) {

@@ -195,7 +195,8 @@ void GradientDivision::backward_mean(const Tensor& loss, bool completes, bool re
 
 void GradientDivision::close(Part& part, const Tensor& divisor) const {
     part.is_open = false;
-    // If all weights are 0, the gradients are set to 0.
+    // If the divisor is not positive, for example because all weights are 0, the gradients are set
+    // to 0.
     const Tensor none = zeros({}, {.dtype = f64, .device = divisor.device()});
     optim::scale_grads_(part.parameters,
                         where(le(divisor, 0.0), none, full_like(divisor, 1.0) / divisor));
@@ -287,9 +288,9 @@ void GradientDivision::load_state(const std::vector<Tree>& states, int process, 
             const double share = as_many ? 1 : 1.0 / processes;
             const Tensor weight = number(of["weight"].number() * share, device);
             part.weight = part.weight.defined() ? add(part.weight, weight) : weight;
-            // Each process loads the mean of the gradients that `saved` processes have saved. The
-            // sum over processes changes by the factor processes / saved, so the divisor is
-            // adjusted.
+            // If the number of processes has changed, each process has loaded the mean of the
+            // gradients of the `saved` processes. The sum over processes has thus changed by the
+            // factor processes / saved, so the divisor is multiplied by the inverse.
             part.divisor =
                 number(of["divisor"].number() * (as_many ? 1 : saved / processes), device);
             kind_ = Kind::sums;

@@ -29,8 +29,8 @@ std::unique_ptr<optim::Optimizer> make(const DummyOptim& dummy, const Options& o
     return std::make_unique<Optimizer>(std::move(groups));
 }
 
-// Creates Adam. Options that select an implementation in DeepSpeed (torch_adam, foreach, fused and
-// others) are accepted and have no effect.
+// Creates Adam or AdamW. The options torch_adam, foreach, fused, set_grad_none and
+// fp32_optimizer_states of DeepSpeed are accepted and have no effect.
 template <class Optimizer, class Options>
 std::unique_ptr<optim::Optimizer> make_adam(const DeepSpeedSection& section,
                                             const DummyOptim& dummy) {
@@ -90,7 +90,9 @@ void check_objects(const DeepSpeedConfig& config, const DeepSpeedObjects& object
         refuse("a DummyOptim for the section optimizer can only be used with a DummyScheduler");
 }
 
-// Returns the number of samples of one process in a micro-batch, or nullopt if it is not known.
+// Returns the number of samples of one process in a micro-batch, or nullopt if it is not known. If
+// the configuration has "auto", this is the smallest or largest batch size of the loaders. Throws
+// ValueError if the value is invalid, or if a loader has no batch size.
 std::optional<std::int64_t> micro_batch_size(const DeepSpeedPlugin& plugin,
                                              const DeepSpeedObjects& objects) {
     constexpr const char* kName = "train_micro_batch_size_per_gpu";

@@ -13,7 +13,8 @@
 namespace axle::accel {
 namespace {
 
-// Returns an integer of the section zero_optimization, or `otherwise` if it is missing.
+// Returns a number of elements of the section zero_optimization, rounded down, or `otherwise` if it
+// is missing. Throws ValueError unless it is from 0 to 10^18.
 std::int64_t size_in(const DeepSpeedConfig& config, const char* key, std::int64_t otherwise) {
     const std::string name = str("zero_optimization.", key);
     const Tree value = config.get_value(name);

@@ -28,8 +28,8 @@ void check_slices(const nn::Module& model, int ranks) {
                              " slices, tp_size ", ranks));
 }
 
-// Sets the generators of all ranks to the state of rank 0, because dropout must drop the same
-// elements on all ranks.
+// Sets the generators of all ranks of the group to the state of its rank 0, because dropout must
+// drop the same elements on all these ranks.
 void share_generator(dist::ProcessGroup& group) {
     const GeneratorState own = generator_state();
     const Tree state =
@@ -39,8 +39,8 @@ void share_generator(dist::ProcessGroup& group) {
                          static_cast<std::uint64_t>(state["offset"].integer())});
 }
 
-// Divides the experts of models if the options require it. Consecutive replicas divide the experts
-// of a mixture.
+// Sets preparation.division to a function that divides the experts of a model, if the options
+// require it. Each ep_size consecutive replicas divide the experts of a mixture.
 void set_expert_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
     int size = 1;
     if (const auto& config = options.parallelism_config) size = config->ep_size;
@@ -106,8 +106,8 @@ void Preparation::divide(nn::Module& model) const {
     options_.division(model);
 }
 
-// Throws UsageError if a prepared optimizer has taken a step with the model's parameters, because
-// the optimizer's state would have to be sharded too.
+// Throws UsageError if a prepared optimizer has a state for a parameter of the model, because this
+// state would have to be sharded or divided too.
 void Preparation::check_without_state(const nn::Module& model) const {
     for (const optim::Optimizer* optimizer : optimizers_)
         for (const auto& [name, parameter] : model.named_parameters())

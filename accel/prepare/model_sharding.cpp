@@ -18,7 +18,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // The groups of processes of a sharded model. Parameters are sharded over `shards`. The processes
 // of `replicas` have equal shards. The processes of `secondary` together keep a copy of the
-// parameters.
+// parameters. `replicas` and `secondary` can be nullptr.
 struct Groups {
     Group shards, replicas = nullptr, secondary = nullptr;
 };
@@ -31,7 +31,8 @@ bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
 // dimensions dp_shard, cp and sp, if the mesh has any of them. Otherwise, if the mesh has tp, they
 // are sharded over data_group_of(). Without these dimensions the strategies HYBRID_ shard within
 // each machine, and the other strategies shard over all processes. All processes must call this
-// function.
+// function. Throws ValueError if a HYBRID_ strategy shards within machines that have different
+// numbers of processes.
 Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
                  const PartialState& processes) {
     const auto& all = processes.process_group();
@@ -91,8 +92,9 @@ void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlu
     };
 }
 
-// Returns groups of the given sizes, which are not larger than `all`. All processes must call this
-// function.
+// Returns groups of consecutive processes with the given sizes, which divide the size of `all`. If
+// sizes.shards is 0, parameters are sharded over `all`; if sizes.secondary is 0, there is no
+// secondary copy. All processes must call this function.
 Groups groups_of(const DeepSpeedGroups& sizes, const Group& all) {
     Groups groups{all};
     const int rank = all->rank();
@@ -104,8 +106,8 @@ Groups groups_of(const DeepSpeedGroups& sizes, const Group& all) {
     return groups;
 }
 
-// Sets functions of `preparation` that refer to the plugin, which must outlive them. They refer to
-// it instead of copying it, because prepare() sets its "auto" values later, and
+// Sets functions of `preparation` that refer to the plugin and to `processes`, which must outlive
+// the functions. The plugin is not copied, because prepare() sets its "auto" values later, and
 // select_deepspeed_plugin() can replace it.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
@@ -116,7 +118,7 @@ void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugi
                                 ? plugin.offload_optimizer_nvme_path
                                 : ""};
     };
-    // The groups that were created for a plugin, by their sizes.
+    // The groups that were created, by their sizes {shards, secondary}.
     const auto known = std::make_shared<std::map<std::pair<int, int>, Groups>>();
     preparation.sharding = [&plugin, &processes,
                             known](nn::Module& model) -> std::optional<ModelSharding> {

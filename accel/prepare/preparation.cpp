@@ -128,8 +128,8 @@ void Preparation::forget(const optim::Scheduler& scheduler) {
     lose(&scheduler);
     ++revision_;
 }
-// Removes a loader. Does not record it as lost for check_complete(), because a loader has no state
-// after its last loop.
+// Removes a loader, unless prepare() is replacing its hooks. Does not record it as lost for
+// check_complete(), because a loader has no state after its last loop.
 void Preparation::forget(const data::DataLoader& loader) {
     if (prepared_again_ == &loader) return;
     std::erase(loaders_, &loader);
@@ -319,8 +319,8 @@ void Preparation::clip_gradients(optim::Optimizer& optimizer) const {
         optim::clip_grad_norm_(parameters, found->second);
 }
 
-// Sets the same rounding seed on all processes. Otherwise the processes would round with different
-// random numbers, and the replicas would differ.
+// Sets the rounding seed of rank 0 on all processes, for groups with stochastic rounding. Otherwise
+// processes would round with different random numbers, and the replicas would differ.
 void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
     if (!processes_.use_distributed()) return;
     for (const optim::GroupRef group : optimizer.param_groups()) {

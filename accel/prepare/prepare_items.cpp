@@ -55,8 +55,9 @@ void create(DummyOptim& dummy, DeepSpeedPlugin* plugin) {
             "an optimizer_callable that returns an optimizer; add one, or use another optimizer");
 }
 
-// Returns the number of samples of an update over all replicas and micro-batches. It is computed
-// from the batch size of the smallest or largest loader of the call.
+// Returns the number of samples of an update over all replicas and micro-batches, computed from the
+// smallest (is_train_batch_min) or largest batch size of the loaders of the call. Returns nullopt
+// if no loader has a batch size.
 std::optional<std::int64_t> samples_per_update(const MegatronLMPlugin& plugin,
                                                const std::vector<PrepareItem>& items,
                                                const PlaceholderSizes& sizes) {

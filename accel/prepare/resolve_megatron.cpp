@@ -39,8 +39,9 @@ dist::MicroBatchAverage average_of(const std::string& name) {
         str(kPlugin, ": average must be one of rows, equal, tokens: ", in_quotes(name)));
 }
 
-// Returns the number of pieces of each stage if the last stage has `last` layers. The first stage
-// also has the piece of the embeddings, and the last stage the piece of the head.
+// Returns the number of pieces of each stage if the last stage has `last` layers and the other
+// stages divide the remaining layers evenly. The first stage also has the piece of the embeddings,
+// and the last stage the piece of the head. Throws ValueError if the layers can't be divided.
 std::vector<int> sizes_before_last(int layers, int ranks, int last) {
     const int others = ranks - 1;
     if (others == 0 || layers <= last || (layers - last) % others != 0)
@@ -64,7 +65,8 @@ void refuse(bool given, const char* option, const char* what, const char* fix = 
 }
 
 // Reads the unset options in the section "newer options" of MegatronLMPlugin from the environment.
-// Sets `average` to the value that calculate_per_token_loss implies.
+// Sets `average` to the value that calculate_per_token_loss implies; if neither is set, to "rows".
+// Throws ValueError if both are set and contradict each other.
 void resolve_newer_options(MegatronLMPlugin& plugin) {
     const auto read = [](auto& field, auto value) {
         if (!field && value) field = *value;

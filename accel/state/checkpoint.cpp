@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFamily = "axle checkpoint";
-// Manifests of format 1 lack the run, the identity and the name.
+// Manifests of format 1 lack the run, the metric, the identity and the name.
 constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
 // The maximum size of a manifest in bytes. Each file takes about 100 bytes, and the checksums of
@@ -64,7 +64,8 @@ Tree read_manifest(const std::string& path) {
     try {
         const std::string text = InputFile(path, kManifest).read(kLongestManifest);
         Tree manifest = from_json(text);
-        // The CRC-32 does not cover the last bytes of the file, so they are checked here.
+        // The CRC-32 is computed from the parsed manifest, so it does not cover the newline at the
+        // end of the file.
         if (!text.ends_with("}\n")) throw_changed(file);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
@@ -108,7 +109,7 @@ void try_to_remove(const std::string& path) {
 }
 
 // Removes temporary directories from a folder if their writers have ended. A running writer holds
-// the lock of its directory.
+// the lock of its directory. On a file system without locks, nothing is removed.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);
@@ -165,7 +166,7 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     return result;
 }
 
-// Returns whether a path is relative and does not leave its folder through "..".
+// Returns whether a path is relative, normalized and not empty, and does not start with "..".
 bool stays_below(const std::string& name) {
     const fs::path path(name);
     return !name.empty() && path.is_relative() && path.lexically_normal() == path &&
@@ -174,8 +175,7 @@ bool stays_below(const std::string& name) {
 
 }  // namespace
 
-// Returns whether a path is a checkpoint. Checks the contents, because other programs also write
-// files named manifest.json.
+// Checks the contents of manifest.json, because other programs also write files with this name.
 bool is_checkpoint(const std::string& path) {
     if (kind_of(child(path, kManifest)) != FileKind::file) return false;
     const InputFile file(path, kManifest);

@@ -15,19 +15,19 @@ constexpr const char* kBlocks = "blocks";
 constexpr const char* kBlockSize = "block_size";
 constexpr std::size_t kDigits = 8;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
-// The number of bytes that are read at a time.
+// The maximum number of bytes that are read at a time.
 constexpr std::int64_t kPiece = kSmallestBlock;
 
 std::int64_t count_blocks(std::int64_t size, std::int64_t block_size) {
     return size / block_size + (size % block_size == 0 ? 0 : 1);
 }
 
-// Returns a buffer for checksum_of().
+// Returns a buffer with which checksum_of() can read any part of the file.
 std::vector<std::byte> buffer_for(const InputFile& file) {
     return std::vector<std::byte>(static_cast<std::size_t>(std::min(file.size(), kPiece)));
 }
 
-// Returns the checksum of the bytes [begin, end) of a file.
+// Returns the CRC-32 of the bytes [begin, end) of a file. `buffer` is from buffer_for().
 std::uint32_t checksum_of(const InputFile& file, std::int64_t begin, std::int64_t end,
                           std::span<std::byte> buffer) {
     uLong checksum = crc32(0, nullptr, 0);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongestOwner = 256;  // the maximum size of a lock file in bytes
+constexpr std::size_t kLongestOwner = 256;  // the size of a lock file in bytes
 
 std::string description_of_this_process() {
     char host[HOST_NAME_MAX + 1] = {};

@@ -45,7 +45,7 @@ std::uint64_t unsigned_from(const Tree& random_states, const char* key) {
     return value;
 }
 
-// Returns whether groups of processes divide the layers of models.
+// Returns whether tensor parallelism divides the layers of models.
 bool has_divided_layers(const Preparation& prepared) {
     const auto& mesh = prepared.loading().device_mesh;
     return mesh != nullptr && std::ranges::any_of(mesh->dimensions(), [](const auto& dimension) {
@@ -53,8 +53,8 @@ bool has_divided_layers(const Preparation& prepared) {
            });
 }
 
-// Returns the gradients that process `rank` had accumulated, or the mean over the processes that
-// saved. If all processes load this mean, the average of gradients over processes stays the same.
+// Returns the gradients that process `rank` had accumulated or, if `mean_of_all`, the mean over all
+// processes that saved, which preserves the average over processes. Empty if none were saved.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, bool mean_of_all) {
     const auto of_rank = [&](std::size_t r) {
@@ -74,8 +74,8 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Calls `load`. Converts its errors, except FileError, OutOfMemory and CudaError, to FileError with
-// the path of the file.
+// Calls `load`. Converts axle::Error, except FileError, OutOfMemory and CudaError, to FileError
+// with the path of the file.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {
@@ -104,7 +104,7 @@ std::vector<Tree> read_each(const StateFolder& folder, const char* stem, std::si
     return states;
 }
 
-// Returns the states of the registered objects. Throws FileError if a state is missing.
+// Throws FileError if the state of a registered object is missing. Warns of others if `warns`.
 std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool warns) {
     static constexpr const char* kStem = "custom_checkpoint_";
     std::vector<Tree> states;
@@ -123,14 +123,14 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     return states;
 }
 
-// Returns the number in a directory name of Accelerate: 12 for "checkpoint_12".
+// Returns 12 for "checkpoint_12", the form of Accelerate's names, and nullopt for other names.
 std::optional<std::int64_t> accelerate_number(const std::string& name) {
     const auto number = checkpoint_number(name);
     return number && name == str("checkpoint_", *number) ? number : std::nullopt;
 }
 
-// Returns the checkpoints in a folder of automatic_checkpoint_naming: a map from names to
-// iterations, and for damaged checkpoints a map from names to {"number", "reason"}.
+// Returns the checkpoints of Axle and Accelerate in a folder: {"whole": a map from names to
+// iterations, "damaged": a map from the names of damaged ones to {"number", "reason"}}.
 Tree states_in(const std::string& folder) {
     Tree whole = Tree::map(), damaged = Tree::map();
     const CheckpointList list = list_checkpoints(folder);
@@ -148,7 +148,7 @@ Tree states_in(const std::string& folder) {
     return Tree{{"whole", std::move(whole)}, {"damaged", std::move(damaged)}};
 }
 
-// Throws FileError for a damaged checkpoint that may be newer than `newest`, or warns (`skips`).
+// Throws FileError if a damaged checkpoint may be newer than `newest`. Only warns if `skips`.
 void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
                         const std::string& newest_path, bool skips) {
     std::map<std::string, std::string> newer;
@@ -195,8 +195,8 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
     return paths;
 }
 
-// Does nothing unless options.check_identity is true. Throws ValueError if the identity of the run
-// differs from the identity in the checkpoint. Fields named in options.changed_identity may differ.
+// Throws ValueError if this run's identity differs from the checkpoint's in a field that is not in
+// options.changed_identity. Does nothing without options.check_identity or a saved identity.
 void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
     const CheckpointLabel* const label = state.folder->label();
     if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;
@@ -224,7 +224,7 @@ void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions
                              "trainers: --allow-changed)"));
 }
 
-// Reads the part of the state that belongs to this process only.
+// Reads the state that own_state() returned on each process, except the state of replicas.
 void StateFiles::read_own(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
     const auto rank =
@@ -281,7 +281,7 @@ void StateFiles::read_own(LoadedState& state) const {
             state.divisions.push_back(of["weights"]);
 }
 
-// Reads a checkpoint on all processes. Changes no objects; only the hooks of the program can.
+// Reads a checkpoint on all processes. Changes no objects, but calls the load hooks, which can.
 StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
     LoadedState state;
     together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });

@@ -91,8 +91,8 @@ bool is_sharded_checkpoint(const std::string& folder) {
            dist::DeepSpeedCheckpoint::is_one(folder);
 }
 
-// Returns the error for a folder that is not a checkpoint. The message lists the subfolders that
-// are checkpoints.
+// Returns the error for a folder that is missing or not a checkpoint. If the folder exists, the
+// message lists the subfolders that are checkpoints.
 FileError missing_checkpoint(const std::string& folder) {
     std::string text = str("merge_fsdp_weights: ", printable(folder));
     if (kind_of(folder + "/.") != FileKind::folder)
@@ -145,8 +145,8 @@ Source open_source(const std::string& folder) {
     throw missing_checkpoint(folder);
 }
 
-// Removes the files of a checkpoint. Removes the index first, because a folder without an index is
-// not a checkpoint.
+// Removes the files of a checkpoint in the given order: an index is first, because a folder without
+// it is not a checkpoint. Removes the folder too or, if it has other files, logs a warning.
 void remove_checkpoint(const std::string& folder, const std::vector<std::string>& files) {
     const std::string path = resolved(folder).string();
     for (const std::string& name : files) remove_file(path, name);

@@ -17,8 +17,8 @@ bool is_in_local_sgd(const Tree& replicas) {
 }  // namespace
 
 // Returns {"models": the states of the replicas of each model}, or null if there is no state. With
-// LocalSGD, the optimizers' states also differ between processes. Processes other than the main
-// process then add their own states as "optimizers".
+// LocalSGD, the states of optimizers also differ between processes, so processes other than the
+// main process add "optimizers", the states of their optimizers.
 Tree StateFiles::replica_state() const {
     Tree models = Tree::list();
     bool has_state = false, is_local = false;
@@ -39,7 +39,9 @@ Tree StateFiles::replica_state() const {
 }
 
 // Reads the states of the replicas of this process. If the number of processes has changed, reads
-// the states of the main process's replicas.
+// the states of the main process's replicas. Takes the entry "layout" from the main process in both
+// cases. If the file of this process has the states of optimizers (LocalSGD), they replace
+// state.optimizers.
 void StateFiles::read_replicas(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
     const std::size_t count = prepared_.models().size();

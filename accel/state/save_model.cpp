@@ -22,9 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the path of the file with the weights of `checkpoint`, which is a file or a folder.
+// Returns the path of the file with the weights of `checkpoint`, which is a file or a folder. In a
+// folder, this is pytorch_model.bin, model.safetensors or the only *.index.json. Throws FileError
+// if there is none, and ValueError if there are several *.index.json and neither of the first two.
 std::string weights_of(const std::string& checkpoint) {
-    std::error_code unreadable;  // ignored: opening the file later throws an error
+    std::error_code unreadable;  // ignored: FileError is thrown here or by WeightFiles
     if (!fs::is_directory(checkpoint, unreadable)) return checkpoint;
     const fs::path folder(checkpoint);
     for (const char* name : {nn::kTorchWeightsName, nn::kWeightsName})
@@ -69,7 +71,7 @@ std::optional<Device> device_of(const LoadCheckpointOptions& options) {
     return Device::parse(device);
 }
 
-// Returns the first `shown` names, separated by commas.
+// Returns the first `shown` names, separated by commas, followed by ", ..." if there are more.
 template <class Entries, class Name>
 std::string first_names(const Entries& entries, std::size_t shown, Name&& name) {
     std::string text;
@@ -130,7 +132,7 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     load_state();
     if (options.dtype) {
         model.to(*options.dtype);
-        load_state();  // loads again, because the conversion may have rounded the values
+        load_state();  // again, because the first load may have rounded to the old dtype
     }
     if (device) model.to(*device);
     warn_about(checkpoint, "weights of the checkpoint are ignored, because the model lacks them",
@@ -208,8 +210,9 @@ bool saves_here(bool save_on_each_node) {
 
 enum class FileFormat : std::uint8_t { json, safetensors, torch };
 
-// Returns the format of a file by its suffix. For other suffixes, returns the format by the first
-// bytes: a safetensors file starts with the length of its header in 8 bytes.
+// Returns the format of a file by its suffix .json or .safetensors. For other suffixes, returns the
+// format by the first bytes: a safetensors file starts with the length of its header in 8 bytes and
+// "{", JSON with a character of kJson. All other files are torch files.
 FileFormat format_of(const std::string& path) {
     if (path.ends_with(".json")) return FileFormat::json;
     if (path.ends_with(".safetensors")) return FileFormat::safetensors;

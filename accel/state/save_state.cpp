@@ -88,7 +88,9 @@ void check_keeps_working_directory(const std::string& directory) {
                              in_quotes((fs::path(directory) / "checkpoint").string())));
 }
 
-// Removes the oldest checkpoints of a run from the folder of `saved`, the newest checkpoint.
+// Removes the oldest checkpoints of a run from the folder of `saved`, the newest checkpoint, until
+// total_limit of them and the best ones (best_limit) remain. Does nothing without automatic names
+// or total_limit.
 void rotate(const ProjectConfiguration& project, const std::string& run, const std::string& saved) {
     if (!project.automatic_checkpoint_naming || !project.total_limit) return;
     AXLE_FAILPOINT("save: before the rotation");
@@ -127,7 +129,8 @@ void StateFiles::set_iteration(std::int64_t iteration) {
     project_.iteration = iteration;
 }
 
-// Returns the part of the state that belongs to this process only.
+// Returns the state that each process has for itself: {"random_states" (with the counts of the
+// loop), "gradients" of each model, "data_parallel": replica_state()}.
 Tree StateFiles::own_state() const {
     // Seeds are stored as text, because they are unsigned 64-bit numbers, and a Tree stores
     // integers as int64.
@@ -140,7 +143,8 @@ Tree StateFiles::own_state() const {
                        {"step", drops ? 0 : accumulation.counts().step},
                        {"sync_gradients", !is_between},
                        {"window", accumulation.counts().window}};
-    // Between two updates, the accumulated gradients are part of the state.
+    // Between two updates, the state also contains the accumulated gradients (below) and the
+    // loss weights by which they are divided.
     if (is_between)
         random_states.set(
             "weights", accumulation.division().state(prepared_.models(), prepared_.optimizers()));
@@ -201,7 +205,8 @@ StateContents StateFiles::contents(GatheredStates states, bool writes,
 }
 
 // Returns the directory of the next checkpoint. All processes use the iteration and the run of the
-// main process. Without save_on_each_node, they also use its path.
+// main process. Without save_on_each_node, they also use its path. Throws ValueError if processes
+// pass different directories or none, or if the directory of the automatic name exists.
 std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {
@@ -228,8 +233,8 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     const std::vector<Tree> there =
         group.all_gather_object(automatic && kind_of(named()).has_value());
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
-    // A directory that exists only on some machines is the result of an interrupted save, and is
-    // replaced.
+    // With save_on_each_node, a directory that exists only on some machines is the result of an
+    // interrupted save, and is replaced.
     if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
         throw ValueError(
             str("save_state: ", printable(main["path"].string()),
@@ -246,8 +251,8 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
         together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-// Copies the contents to host memory, and writes them on a background thread. `writer` is nullptr
-// on processes that do not write.
+// Copies the contents to host memory, and writes them on a background thread, which then removes
+// old checkpoints. `writer` is nullptr on processes that write only their parts, or nothing.
 void StateFiles::save_in_background(StateContents contents,
                                     std::unique_ptr<CheckpointWriter> writer,
                                     const std::string& path, const std::string& directory) {

@@ -22,12 +22,13 @@ bool is_sharded(optim::Optimizer& optimizer) {
 
 }  // namespace
 
-// Gathers the states of models and optimizers on the writing processes. If `in_parts` is true,
-// sharded models and their optimizers are not gathered; adds this process's parts of them instead.
+// Gathers the states of models and optimizers on the main process or, with save_on_each_node, on
+// all processes. If `in_parts` is true, sharded models and their optimizers are not gathered unless
+// they are also divided (tensor parallel); adds this process's parts of them instead.
 void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();
-    std::vector<Tree> own;  // the states of the optimizers that are not saved in parts
+    std::vector<Tree> own;  // states of the optimizers; null if saved in parts
     together("save_state", [&] {
         for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
             const nn::Module& model = *prepared_.models()[i];

@@ -22,7 +22,8 @@ bool is_file(const fs::path& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-// Returns Accelerate's name for a file with this stem.
+// Returns Accelerate's name for a file with this stem. For a model, this is the name of the file
+// that exists, or "pytorch_model.bin" (with the model's number) if there is none.
 std::string accelerate_name(const fs::path& folder, const std::string& stem) {
     if (stem.starts_with("model")) {
         const std::string whole = stem + ".safetensors";
