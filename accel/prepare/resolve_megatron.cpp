@@ -64,7 +64,7 @@ void refuse(bool given, const char* option, const char* what, const char* fix = 
     if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, fix);
 }
 
-// Reads the unset options in the section "newer options" of MegatronLMPlugin from the environment.
+// Reads unset options of newer versions of Accelerate (MegatronLMPlugin) from the environment.
 // Sets `average` to the value that calculate_per_token_loss implies; if neither is set, to "rows".
 // Throws ValueError if both are set and contradict each other.
 void resolve_newer_options(MegatronLMPlugin& plugin) {

@@ -53,7 +53,8 @@ bool receive(Connected& connected) {
     return count >= 0;
 }
 
-// Waits for the next frame, which is valid until the next call.
+// Waits for the next frame, which is valid until the next call. Throws CommError if the frame does
+// not arrive by the deadline, if the connection ends, or if the frame is invalid.
 Frame read_frame(Connected& connected, TimePoint deadline) {
     for (;;) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
@@ -279,7 +280,7 @@ class Joiner {
     const std::vector<int> ports_;
     const TimePoint deadline_;
     milliseconds connect_timeout_ = kFirstConnect;
-    bool was_dropped_ = false;  // whether the last attempt failed after the connection was accepted
+    bool was_dropped_ = false;  // whether the only port has accepted a connection and then ended it
     std::minstd_rand random_{std::random_device{}()};
     std::string reason_;
 };

@@ -20,8 +20,8 @@ namespace {
 // client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
-// The number of bytes that one call reads before authentication. It exceeds the size of each
-// message of a handshake.
+// The maximum number of bytes that one call reads before authentication. It exceeds the size of
+// each message of a handshake.
 constexpr std::size_t kUnauthenticatedRead = 512;
 
 bool all_loopback(const std::vector<Address>& addresses) {
@@ -221,8 +221,9 @@ void Server::drop(Connection& connection) {
     connections_.erase(connection.socket.descriptor());
 }
 
-// Sends Leave to the remaining members. Their unread input is read first. If a socket is closed
-// with unread bytes, the connection is reset, and the member may not receive the message.
+// Sends Leave to the remaining members, and reads their input before the sockets are closed. If a
+// socket is closed with unread bytes, the connection is reset, and the member may not receive the
+// message.
 void Server::end() {
     for (Member& member : members_) {
         if (member.connection == nullptr) continue;

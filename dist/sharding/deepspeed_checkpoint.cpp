@@ -25,7 +25,7 @@ constexpr const char* kParts = "fp32_flat_groups";                  // stage 3
 
 std::int64_t divide_up(std::int64_t n, std::int64_t by) { return n / by + (n % by == 0 ? 0 : 1); }
 
-// Returns the value of a key, or a null Tree.
+// Returns the value of a key, or a null Tree if `map` is not a map or lacks the key.
 Tree value_of(const Tree& map, std::string_view key) {
     const Tree* const value = map.is_map() ? map.find(key) : nullptr;
     return value == nullptr ? Tree() : *value;
@@ -167,7 +167,7 @@ void DeepSpeedCheckpoint::add_whole(const std::string& name, const Tensor& tenso
     add(name, std::move(weight));
 }
 
-// Adds the buffers.
+// Adds the buffers that the states of the model contain. 16-bit buffers become f32.
 void DeepSpeedCheckpoint::read_model(const Tree& state) {
     std::set<std::string> buffers;
     for (const Tree& name : state["buffer_names"].elements()) buffers.insert(name.string());

@@ -63,7 +63,8 @@ Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
     return options.offload_to_cpu && whole.device().is_cuda() ? whole.cpu() : whole;
 }
 
-// Replaces the slices in the state of an optimizer by whole tensors.
+// Replaces the slices in the state of an optimizer by whole tensors. On ranks that get no tensors,
+// "state" becomes an empty map.
 void gather_slices(Tree& tree, const std::vector<Tensor>& parameters,
                    const FullStateOptions& options) {
     bool gets_tensors = true;

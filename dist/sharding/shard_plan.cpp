@@ -23,9 +23,9 @@ bool contains(const ShardUnit& unit, const std::string& name) {
                                [&](const std::string& module) { return is_inside(name, module); });
 }
 
-// Returns the index of the innermost unit that contains all names of a parameter. Units are in the
-// order of named_modules(), so if two units contain a name, the later unit is inside the earlier
-// one.
+// Returns the index of the last unit that contains all names of a parameter, or 0 for the unit of
+// the whole model. Units are in the order of their first modules in named_modules(), so among units
+// of one module, this is the innermost one.
 std::size_t unit_of(const std::vector<std::string>& names, const std::vector<PlannedUnit>& units) {
     for (std::size_t i = units.size(); i-- > 1;)
         if (std::ranges::all_of(

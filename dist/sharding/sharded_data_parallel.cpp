@@ -16,7 +16,7 @@
 namespace axle::dist {
 namespace {
 
-// Returns lines that describe the plan and the options. They must be equal on all ranks.
+// Returns lines with the strategy and the unit of each parameter. They must be equal on all ranks.
 Tree describe(const ShardPlan& plan, const ShardingOptions& options) {
     Tree lines = Tree::list();
     lines.push_back(str("strategy ", name_of(options.strategy)));

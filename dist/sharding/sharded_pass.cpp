@@ -11,8 +11,8 @@
 namespace axle::dist {
 namespace {
 
-// The maximum number of gathered units. Units of active calls, and units that are not freed after a
-// call, do not count.
+// With limit_all_gathers, no unit is gathered in advance while this number of units is gathered.
+// Units of active calls, and units that are not freed after a call, do not count.
 constexpr std::size_t kExtraUnits = 2;
 // The maximum number of gradient buffers that are reduced at the same time.
 constexpr std::size_t kReductions = 2;
@@ -76,7 +76,8 @@ std::vector<nn::Module*> ShardedPass::modules_without_memory(const PlannedUnit& 
     return found;
 }
 
-// Calls param_init_fn for the modules while the unit has all of its elements.
+// Calls param_init_fn for the modules while the unit has all of its elements. Then stores this
+// rank's part of the result, or of the result of rank 0 if sync_module_states is true.
 void ShardedPass::initialize(const Unit& unit, const std::vector<nn::Module*>& modules) const {
     const NoGrad no_grad;
     for (const auto& buffer : unit.buffers) buffer->set_full(buffer->gather_part(buffer->part()));
@@ -192,8 +193,8 @@ void ShardedPass::prefetch(std::size_t unit) {
     units_[unit].start_gather();
 }
 
-// Frees gathered units that need not be kept, until fewer than kExtraUnits of them are gathered.
-// For example, ops outside of a unit's modules can gather the unit.
+// With limit_all_gathers, frees gathered units that need not be kept, until fewer than kExtraUnits
+// of them are gathered. For example, ops outside of a unit's modules can gather the unit.
 void ShardedPass::free_leftovers() {
     if (!options_.limit_all_gathers) return;
     for (const Unit& unit : units_) {

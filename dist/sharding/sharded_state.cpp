@@ -15,8 +15,8 @@
 namespace axle::dist {
 namespace {
 
-// Returns whether this rank stores its part of the parameter. If several ranks have a part of a
-// sharded parameter, the first rank stores it. The main rank stores parameters that are not
+// Returns whether this rank stores its part of the parameter. If several replicas have the same
+// part of a sharded parameter, replica 0 stores it. The main rank stores parameters that are not
 // sharded.
 bool stores(const Tensor& parameter, bool is_main) {
     if (!autograd::is_sharded(parameter)) return is_main;
@@ -34,7 +34,8 @@ TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& valu
 }
 
 // Returns whether a value in the state of a parameter is a single number, such as a step count. All
-// ranks have this number.
+// ranks have this number. The 0-d values of a 0-d parameter that is not sharded are buffers
+// instead.
 bool is_number(const Tensor& value, const Tensor& parameter) {
     return value.dim() == 0 && (autograd::is_sharded(parameter) || parameter.dim() > 0);
 }
@@ -155,8 +156,8 @@ struct SavedBuffer {
     Tensor parameter;
 };
 
-// Returns the buffers in the folder of an optimizer. Throws FileError if a buffer belongs to no
-// parameter of the optimizer, or to a parameter without a state.
+// Returns the buffers in the folder of an optimizer. Throws FileError if a buffer or a step count
+// belongs to no parameter of the optimizer, or a buffer to a parameter without a state.
 std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     const std::vector<Tensor> parameters = optimizer.parameters();
     const auto number_of = [&](const std::string& key) {
