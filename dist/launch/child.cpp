@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kReadsAtOnce = 64;  // reads per call, limited in case a child writes continuously
 
-// The following functions, up to run_as_child(), run between fork and exec. They must not allocate
-// memory or lock a mutex.
+// The following functions, up to run_as_child(), run after fork(), before the work of the child.
+// They must not allocate memory or lock a mutex.
 
 void close_from_to(unsigned first, unsigned last) {
     if (first <= last) ::syscall(SYS_close_range, first, last, 0u);
@@ -65,8 +65,8 @@ struct ChildSide {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
-    // The child adds its own process group to the guard. Otherwise the guard would not kill this
-    // child if the parent were killed before adding the group.
+    // The child itself adds its process group to the guard. If the parent did it, the guard would
+    // not kill the child of a parent that is killed first.
     side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);
@@ -189,7 +189,8 @@ std::string Child::reason() const {
 }
 
 // Reads the process group of each process from /proc/<pid>/stat: the third field after the name.
-// The name is in parentheses and may contain any character.
+// The name is in parentheses and may contain any character. Skips processes that have ended but are
+// not reaped.
 std::set<pid_t> living_groups() {
     std::set<pid_t> groups;
     std::error_code error;

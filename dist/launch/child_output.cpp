@@ -19,7 +19,7 @@ namespace {
 
 // The size of the queue in bytes above which no output is read.
 constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
-// The maximum number of bytes of a line without a line end. A longer line is written in parts.
+// The number of bytes from which a line that has no line end yet is written in parts.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 
 OwnedFd open_log(const std::string& path) {
@@ -135,7 +135,8 @@ void ChildOutput::show_line(Stream& stream, std::string line) {
     pieces_.push_back({stream.shown_on, std::move(line)});
 }
 
-// Writes the queued pieces. Each write has at most PIPE_BUF bytes, because a pipe that poll()
+// Writes the queued pieces. Unless `wait` is true, stops when the stream of the next piece is not
+// writable. Each write has at most PIPE_BUF bytes, because a pipe that poll()
 // reports as writable accepts this many bytes without blocking.
 void ChildOutput::write_pieces(bool wait) {
     while (!pieces_.empty()) {

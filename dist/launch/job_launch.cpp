@@ -126,8 +126,8 @@ void JobLaunch::kill_all() {
     }
 }
 
-// Reads the messages of all processes. The first reported failure is the cause of the job's
-// failure, unless a process has already failed.
+// Reads the messages of all processes. The first reported failure that names a failed rank is the
+// cause of the job's failure, unless a process has already failed.
 void JobLaunch::read_reports() {
     for (Child& child : children_) {
         child.receive_lines();
@@ -163,8 +163,9 @@ void JobLaunch::collect_ended() {
 }
 
 // Returns whether an ended process has failed. The exit code kExitAfterCheckpoint is not a failure.
-// A process that was asked to stop has not failed if its exit code is 128 + the signal, or if the
-// signal ended it. It has also not failed if SIGKILL after a second SIGINT ended it.
+// After a stop signal, a process that ended within the grace time has not failed if its exit code
+// is 128 + the signal, or if the signal ended it. It has also not failed if SIGKILL after a second
+// SIGINT ended it.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;
@@ -172,8 +173,9 @@ bool JobLaunch::is_failure(const Child& child) const {
     return !was_killed && child.signal() != stop_signal_ && child.exit_code() != 128 + stop_signal_;
 }
 
-// Records failures and the process that failed first. If several processes have ended since the
-// last check, a process that was killed by a signal is assumed to be the first.
+// Records the process that failed first, and sends the first failure to the other machines, and all
+// exits to the processes that still run. If several processes have failed since the last check, a
+// process that was killed by a signal is assumed to be the first.
 void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
     if (!first_failed_) {
         first_failed_ =
@@ -261,7 +263,7 @@ JobLaunchResult JobLaunch::result() const {
 }
 
 // Sets the failure and the exit code of the result. Uses the failure that processes have reported,
-// unless the reported process has ended by itself.
+// if any, unless the process that it names is a child that has failed by itself.
 void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
     result.place = *first_failed_;

@@ -48,7 +48,8 @@ MachineLink connect(const MachinesOptions& options, const Socket& cancel, TimePo
     throw CommError(reason);
 }
 
-// Sends the join request and returns the first messages of the server.
+// Sends the join request and returns the first messages of the server. Throws Refused if the server
+// refuses for good or a signal interrupts the wait, and CommError if another attempt can succeed.
 std::vector<MachineMessage> request(MachineLink& link, const MachinesOptions& options,
                                     const Socket& cancel, TimePoint deadline) {
     link.send(JoinMachine{.host = host_name(),

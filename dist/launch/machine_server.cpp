@@ -238,7 +238,8 @@ void MachineServer::start_if_ready() {
     const int all = options_.place.num_nodes, least = options_.min_nodes;
     const int present = static_cast<int>(joined().size()) + 1;
     const bool is_late = Clock::now() >= join_deadline_;
-    // A first launch waits for all machines. A restart does not wait for lost machines.
+    // The first launch waits for all machines until the join timeout, and then needs only
+    // min_nodes. A restart needs only min_nodes, and does not wait for lost machines.
     const int needed = restart_ < 0 && !is_late ? all : least;
     if (present >= needed) return start();
     if (!is_late) return;

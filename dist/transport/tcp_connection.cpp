@@ -194,7 +194,8 @@ void TcpConnection::complete(TcpMessage& message) {
     has_changed_ = true;
 }
 
-// Compares sizes. Called before any data is written to the memory of the receive.
+// Returns whether the sizes are equal. Makes the connection fail if they differ. Called before any
+// data is written to the memory of the receive.
 bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) {
     if (receive.bytes_ == sent) return true;
     fail_locked(str("the sizes of a message differ: rank ", peer_, " sends ", sent,
@@ -210,7 +211,8 @@ void TcpConnection::fail(const std::string& reason) noexcept {
     unlock(lock);
 }
 
-// Makes messages fail, except receives of messages that have arrived completely.
+// Shuts the connection down, and makes messages that have not ended fail. Messages that have
+// arrived completely can still be received. Does nothing if the connection has already failed.
 void TcpConnection::fail_locked(std::string_view reason) noexcept {
     if (!failure_.empty()) return;
     try {
@@ -270,8 +272,8 @@ void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR)
 // Returns whether the socket can be closed without losing data. If unread data is in the socket
 // when it is closed, or arrives later, the system resets the connection. Data that the peer's
 // system has not received is then lost. Therefore this function discards received data, and returns
-// false until all sent data has arrived. On a loopback connection, data has arrived when it is
-// sent.
+// false until all sent data has arrived or the connection has ended. On a loopback connection, data
+// has arrived when it is sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

@@ -45,7 +45,7 @@ void send_message(const Socket& socket, int rank, const std::array<std::uint8_t,
 }
 
 // Receives the rest of a message of the handshake. Returns nullopt if the message is not complete
-// yet.
+// yet. Throws CommError if the connection has ended, or if the message is not one of Axle.
 std::optional<HandshakeMessage> receive_message(const Socket& socket,
                                                 std::array<char, kHandshakeMessage>& in,
                                                 std::size_t& received) {

@@ -26,7 +26,8 @@ constexpr int kReadsAtOnce = 16;
 
 }  // namespace
 
-// Reads the data that has been received. Stops early when the message `until` has ended.
+// Reads received data with at most kReadsAtOnce system calls. Stops early when the message `until`,
+// which can be nullptr, has ended.
 void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
     for (int i = 0; i < kReadsAtOnce && receive_once(lock); ++i)
         if (until != nullptr && until->is_over()) return;
@@ -258,7 +259,8 @@ TcpMessage* TcpConnection::take_posted(std::uint64_t slot) {
     return message;
 }
 
-// Matches a receive with an announced message.
+// Matches a receive with an announced message, and asks the peer for its data unless the receive
+// has already sent a request.
 void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
     message.id_ = id;
     expected_.push_back(&message);

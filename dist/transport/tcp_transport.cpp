@@ -185,8 +185,8 @@ TcpConnection& TcpTransport::connect(int peer) {
     return *to.connection.load(std::memory_order_acquire);
 }
 
-// Connects to a rank below this rank. If that rank closes the connection during the handshake,
-// tries again: it may have had too many unauthenticated connections.
+// Connects to a rank below this rank. After an error other than WrongKey, tries again until the
+// timeout: a rank that has too many unauthenticated connections closes some of them.
 void TcpTransport::open_connection(int peer) {
     const TimePoint deadline = Clock::now() + timeout_;
     const Listener listener = listener_of(peer);
