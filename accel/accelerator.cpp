@@ -102,8 +102,8 @@ StateDictType state_dict_type_of(const AcceleratorOptions& options) {
     return in_parts ? StateDictType::sharded : StateDictType::full;
 }
 
-// Creates the parts of an Accelerator. If `mixed_precision` is "fp8" and the device does not
-// support fp8, sets `mixed_precision` to a supported precision.
+// Creates the parts of an Accelerator. If `mixed_precision` is "fp8", and the device does not
+// support fp8 and the recipe does not emulate it, sets `mixed_precision` to a supported precision.
 OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
                                        const AcceleratorState& processes,
                                        std::string& mixed_precision) {

@@ -207,7 +207,8 @@ void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double
     optim::clip_grad_value_(parameters, clip_value);
 }
 
-// Divides and unscales the gradients. Called before they are clipped.
+// Divides and unscales the gradients before they are clipped. Throws UsageError if they are not
+// complete.
 void Accelerator::complete_gradients(const char* op, const std::vector<Tensor>& parameters) {
     LoopState& loop = *parts_->loop;
     if (!loop.accumulation.sync_gradients())

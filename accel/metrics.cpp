@@ -26,7 +26,7 @@ std::int64_t rows_of(const std::string& op, const Tensor& x) {
 }
 
 // Returns whether predictions are scores with one value per class. Otherwise they are indices of
-// classes.
+// classes. Throws ShapeError or DTypeError if they are neither.
 bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& labels) {
     const int dims = labels.dim();
     bool fits = predictions.dim() == dims || predictions.dim() == dims + 1;

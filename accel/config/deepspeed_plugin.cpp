@@ -189,7 +189,7 @@ class Values {
                              wanted, ": ", printable(to_json(value, -1))));
     }
     // The following functions return nullopt (device() and text(): "none") for a value that is
-    // missing, null or "auto".
+    // missing, null or "auto", and throw ValueError for a value that is invalid.
     std::optional<double> number(const char* name, double low, const char* wanted) const {
         const Tree* const value = find(name);
         if (value == nullptr) return std::nullopt;

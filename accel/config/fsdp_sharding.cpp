@@ -31,7 +31,8 @@ bool is_inside_any(std::string_view name, const std::vector<std::string>& module
     return std::ranges::any_of(modules, [&](const auto& m) { return is_inside(name, m); });
 }
 
-// Returns whether the name of the module's type, without namespaces, contains `part`.
+// Returns whether the name of the module's type, without namespaces and template arguments,
+// contains `part`.
 bool has_type(const nn::Module& module, std::string_view part) {
     std::string name = type_name(typeid(module));
     name.resize(std::min(name.find('<'), name.size()));
@@ -97,8 +98,9 @@ bool is_unit(const std::string& name, const Units& units) {
     });
 }
 
-// Adds the units of version 2 of FSDP. The input embedding is a unit. If there are other units, the
-// last norm after them and the output head form a unit. Tied embeddings and heads are left out. The
+// Adds the units of version 2 of FSDP. The first embedding is a unit. If `units` is not empty, the
+// last norm after them and before the output head, and the head, form a unit. Tied embeddings and
+// heads are left out. The
 // output head is a Linear with as many outputs as the embedding has rows. The last norm and the
 // head run last in forward and first in backward, so their unit stays gathered in between.
 void add_units_of_version_2(const Names& names, const std::vector<std::string>& ignored,

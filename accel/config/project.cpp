@@ -6,8 +6,8 @@
 namespace axle::accel {
 namespace {
 
-// Sets a field of the project configuration from the AcceleratorOptions field of the same name.
-// Throws UsageError if both are set and differ.
+// Sets a field of the project configuration, if it is empty, from the AcceleratorOptions field of
+// the same name. Throws UsageError if both are set and differ.
 void merge(std::string& field, const std::string& other, const char* name) {
     if (!field.empty() && !other.empty() && field != other)
         throw UsageError(str("Accelerator: ", name, " and project_config.", name,

@@ -20,7 +20,8 @@ namespace {
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
 // Fills the sections fp16 and bf16, and returns the precision that they select. If they select
-// "bf16" and `wanted`, the precision of the Accelerator, is "fp8", returns "fp8".
+// "bf16" and `wanted`, the precision of the Accelerator, is "fp8", returns "fp8". Throws ValueError
+// if a section is invalid, if both are enabled, or if they contradict a `wanted` other than "no".
 std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted) {
     const bool wants_fp16 = wanted == "fp16", wants_bf16 = wanted == "bf16" || wanted == "fp8";
     const auto enable = [&](const char* section, bool is_wanted) {
@@ -52,7 +53,8 @@ std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted
     return fp16 ? "fp16" : bf16 ? "bf16" : "no";
 }
 
-// Returns the options of the gradient scaler in the section fp16.
+// Returns the options of the gradient scaler in the section fp16. Throws NotImplementedError for a
+// constant loss scale, and ValueError for an invalid number.
 GradScalerKwargs loss_scaling_of(const DeepSpeedConfig& config) {
     const auto number = [&](const char* key, double low, double high) -> std::optional<double> {
         const std::string name = str("fp16.", key);

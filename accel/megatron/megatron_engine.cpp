@@ -30,7 +30,9 @@ const MegatronLMPlugin& plugin_of(const Accelerator& accelerator, const char* op
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Returns the group of the processes with the same stage, or nullptr for one process.
+// Returns the data parallel group: the processes with the same stage and slices, which train with
+// different batches. Returns nullptr without a mesh. Throws UsageError without a
+// megatron_lm_plugin.
 Group replicas_of(const Accelerator& accelerator, const char* op) {
     static_cast<void>(plugin_of(accelerator, op));
     const dist::DeviceMesh* const mesh = accelerator.torch_device_mesh();
@@ -78,8 +80,8 @@ bool MegatronEngine::is_evaluation_due() const {
     return iteration() > 0 && iteration() % plugin().eval_interval == 0;
 }
 
-// Returns the batch from the program's functions. If eod_mask_loss is set, labels after the token
-// eod_token have no loss.
+// Returns the batch from the program's functions. If eod_mask_loss is set, labels at the positions
+// of eod_token are -100, which has no loss. Throws ValueError if sequences exceed seq_length.
 Tree MegatronEngine::batch_for_step(const char* op, const Tree& batch) const {
     Tree result = train_step_                          ? train_step_->get_batch(batch)
                   : plugin().custom_get_batch_function ? plugin().custom_get_batch_function(batch)
@@ -116,8 +118,9 @@ dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
     };
 }
 
-// Returns the writer of the main process, or nullptr if nothing is logged. With the writer,
-// TensorBoard ignores values that an earlier run logged for the current step or later steps.
+// Returns the writer of the main process, or nullptr on other processes and without
+// tensorboard_dir. With the writer, TensorBoard ignores values that an earlier run logged for the
+// current step or later steps.
 SummaryWriter* MegatronEngine::log() {
     if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
     if (log_ == nullptr)

@@ -35,7 +35,8 @@ std::string host_name() {
 
 // Returns the time for the name of the next file. TensorBoard reads the files of a folder in the
 // order of their names. Therefore the time must be later than the times of all existing files, even
-// if two files are created in one second or the clock was set back.
+// if two files are created in one second or the clock was set back. Times that leave no later time
+// of ten digits are ignored.
 std::int64_t next_time(const std::string& folder) {
     auto time = static_cast<std::int64_t>(now());
     std::error_code unreadable;  // ignored: the time is only one part of the name

@@ -109,7 +109,8 @@ void ProfileSession::step() {
     begin_step();
 }
 
-// Changes the action of the session. Discards the recording of a warm-up.
+// Changes the action of the session. Finishes the trace of a cycle that has ended, discards the
+// recording of a warm-up, and starts a recording if the next action needs it.
 void ProfileSession::move_to(ProfilerAction next) {
     const ProfilerAction before = std::exchange(action_, next);
     if (before == ProfilerAction::record_and_save)
