@@ -52,7 +52,8 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// Returns the CPUs of each physical core. All CPUs of a core have the same list of siblings.
+// Returns the CPUs of each physical core on which this process may run. All CPUs of a core have the
+// same list of siblings.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;

@@ -21,11 +21,11 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// The maximum total size in bytes that the other ranks send in a small reduction. Every rank then
-// receives all inputs and reduces them itself, in one step instead of two.
+// The maximum total size in bytes that each rank receives in a small all_reduce. Every rank
+// receives the inputs of the other ranks and reduces them itself, in one step instead of two.
 constexpr Bytes kMaxReducedByAll = 128 << 10;
-// The size in bytes of the parts into which a larger reduction is divided for each rank. While one
-// part is reduced, the next part is transferred.
+// The maximum size in bytes of the parts into which other reductions are divided for each rank.
+// While one part is reduced, the next part is transferred.
 constexpr Bytes kPart = 512 << 10;
 // The maximum size in bytes of a broadcast that the root sends whole to each rank. With more than
 // two ranks, a larger broadcast is scattered over the ranks, which then exchange their parts. The

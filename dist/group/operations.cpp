@@ -31,7 +31,8 @@ std::optional<Shape> row_shape(const Shape& shape) {
 
 // --- objects
 
-// Combines the objects that the ranks have at the same place in their trees.
+// Combines the objects that the ranks have at the same place in their trees: joins lists, combines
+// maps by key, and lists other values. Throws ValueError if kinds of containers or keys differ.
 Tree combine_objects(const std::vector<const Tree*>& objects, const std::string& place) {
     const Tree& first = *objects[0];
     const auto container = [](const Tree& t) { return t.is_list() || t.is_map(); };

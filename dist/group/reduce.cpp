@@ -42,7 +42,8 @@ void combine(kernels::Cpu& on, ReduceOp op, ConstView a, ConstView b, View y) {
     }
 }
 
-// Reduces several inputs in a binary tree. run() reduces the elements [begin, begin + numel).
+// Reduces several inputs in a binary tree, f16 and bf16 inputs in f32. run() reduces the elements
+// [begin, begin + numel).
 class ReductionTree {
   public:
     ReductionTree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)

@@ -42,8 +42,8 @@ Tensor one_head_for_each_rank(const Tensor& x, std::int64_t ranks) {
     return expand(x.unsqueeze(2), each).reshape({x.size(0), ranks, x.size(2), x.size(3)});
 }
 
-// Gathers a padding mask [B or 1, 1, 1, T] along the keys. Returns masks of whole sequences
-// unchanged.
+// Gathers a padding mask [B or 1, 1, 1, T] along the keys. Returns an undefined mask and a mask of
+// whole sequences [B or 1, 1, L, L] unchanged. Throws ShapeError for other shapes.
 Tensor whole_mask(const Tensor& mask, std::int64_t time,
                   const std::shared_ptr<ProcessGroup>& group) {
     if (!mask.defined()) return {};
@@ -63,7 +63,8 @@ Tensor part_of(const Tensor& whole, const ProcessGroup& group) {
     return whole.narrow(1, group.rank() * count, count).contiguous();
 }
 
-// Returns labels shifted by one position, so that each token has the label of the next one.
+// Returns labels shifted by one position, so that each token has the label of the next one. The
+// last token has no next one, and gets the label kIgnored.
 Tensor shifted(const Tensor& labels) {
     return cat(
         {labels.narrow(1, 1, labels.size(1) - 1), full_like(labels.narrow(1, 0, 1), kIgnored)}, 1);
