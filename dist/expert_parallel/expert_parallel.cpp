@@ -77,7 +77,7 @@ class DividedExperts : public nn::ExpertPolicy {
 
   private:
     struct Orders {
-        RowCounts by_expert;  // positions in rank order of the rows in expert order
+        RowCounts by_expert;  // for each row in expert order, its position in rank order
         RowCounts by_rank;    // the inverse permutation
         RowCounts counts;     // the number of rows of each expert
     };

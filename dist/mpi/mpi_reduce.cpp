@@ -12,8 +12,8 @@
 namespace axle::dist {
 namespace {
 
-// The maximum total size in bytes that the other ranks send in a small reduction, which must also
-// fit into one round. Every rank then receives all inputs and reduces them itself.
+// The maximum total size in bytes that each rank receives in a small all_reduce, which must also
+// fit into one round. Every rank receives the inputs of the other ranks and reduces them itself.
 constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 
 }  // namespace

@@ -66,8 +66,9 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
     return result;
 }
 
-// Divides the tensors into messages of about 64 MiB, and returns the detached tensors of each
-// message. Returns no messages for a group of one process.
+// Divides the tensors into messages of at least 64 MiB, except the last message of each dtype and
+// device, and returns the detached tensors of each message. Returns no messages for a group of one
+// process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;

@@ -273,8 +273,8 @@ class PowerSgd : public CommHook {
         return memory;
     }
 
-    // Selects the gradients that are compressed (min_compression_rate), and allocates their P and
-    // Q.
+    // Selects the gradients that are compressed (min_compression_rate; if batched, the whole buffer
+    // as one matrix), and allocates their P and Q.
     Reduction cut(const GradientBucket& bucket) const {
         Reduction r;
         r.buffer = bucket.buffer;

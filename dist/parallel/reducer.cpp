@@ -98,7 +98,8 @@ bool Reducer::is_final_at_begin(const Parameter& p) const {
     return options_.find_unused_parameters || p.touched || !pass_.delivers;
 }
 
-// Called when a backward rule starts a nested backward pass.
+// Called when a backward rule starts a nested backward pass. Throws UsageError if the nested pass
+// reaches a parameter whose gradient is already final.
 void Reducer::begin_inner(const std::vector<std::size_t>& reached) {
     if (!pass_.reduces || options_.static_graph) return;
     std::vector<std::size_t> late;

@@ -124,8 +124,9 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
         shards = std::make_unique<StageShards>(plan->parameters(), rank(), replicas, device());
 }
 
-// Broadcasts the initial values. Replicas and the copies of tied parameters then begin with the
-// same values, as in data parallel training.
+// Broadcasts the initial values of parameters and buffers, except experts that replicas divide.
+// Replicas and the copies of tied parameters then begin with the same values, as in data parallel
+// training.
 void Pipeline::Impl::share_initial_values() {
     const NoGrad no_grad;
     int index = 0;

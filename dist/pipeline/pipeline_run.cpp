@@ -38,7 +38,8 @@ Tensor to_numbers(const ActivationType& type) {
     return tensor(numbers);
 }
 
-// Returns the last piece as a HeadPiece if it can compute the loss itself, otherwise nullptr.
+// Returns the last piece as a HeadPiece if it can compute the loss itself, because `loss` is
+// nn::label_loss. Otherwise returns nullptr.
 const nn::HeadPiece* head_with_loss(const std::vector<nn::Piece>& pieces,
                                     const PipelineLoss* loss) {
     using Function = Tensor (*)(const Tensor&, const Tree&);

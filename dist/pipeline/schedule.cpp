@@ -59,9 +59,9 @@ void add_one_forward_one_backward(Schedule& schedule, int rank) {
     schedule.bound.push_back(std::min(schedule.ranks - rank, schedule.micro_batches));
 }
 
-// Adds the actions of a rank for zero_bubble. Rank r computes the gradients of weights r
-// micro-batches after the gradients of inputs. All ranks thus store the activations of the same
-// number of micro-batches as rank 0 of one_forward_one_backward.
+// Adds the actions of a rank for zero_bubble. While forwards remain, rank r computes the gradients
+// of weights r micro-batches after the gradients of inputs. All ranks thus store the activations of
+// the same number of micro-batches as rank 0 of one_forward_one_backward.
 void add_zero_bubble(Schedule& schedule, int rank) {
     Actions& actions = schedule.actions.emplace_back();
     const int count = schedule.micro_batches;

@@ -49,11 +49,12 @@ struct Rows {
     std::int64_t begin = 0;
 };
 
-// The logits [n, classes] of a chunk on this rank, and values that are equal on all ranks.
+// The logits [n, classes] of a chunk on this rank, and values [n], of which lse, losses and
+// is_ignored are equal on all ranks.
 struct Chunk {
     Tensor logits, lse, losses;
-    Tensor is_elsewhere;  // whether another rank has the target's logit; bool [n]
-    Tensor own_targets;   // the target's row on this rank, 0 if another rank has the row
+    Tensor is_elsewhere;  // whether this rank does not have the target's logit; bool
+    Tensor own_targets;   // the target's row on this rank, or 0 if is_elsewhere
     Tensor is_ignored;
 };
 

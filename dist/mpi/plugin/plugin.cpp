@@ -57,8 +57,8 @@ bool is_ended() {
     return is_finalized || MPI_Finalized(&done) != MPI_SUCCESS || done != 0;
 }
 
-// Finalizes MPI when the program exits. Does nothing if operations are in progress, because
-// MPI_Finalize would wait for operations that may never end.
+// Finalizes MPI when the program exits. Does not call MPI_Finalize if operations are in progress,
+// because it would wait for operations that may never end. No further operations can start.
 void finalize() {
     const bool finalizes = in_progress == 0 && !is_ended();
     is_finalized = true;
