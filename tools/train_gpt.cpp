@@ -1,8 +1,8 @@
 // The program train_gpt: trains GPT-2 on a text. Training starts with random weights, with a
 // checkpoint, or with published weights.
 //
-// The program is an example to copy, because it uses only the public API. The training loop is in
-// train(); the other functions read options, data and files.
+// The program is an example to copy: it uses only the public API, and the helpers in
+// tools/trainer/. The training loop is in train().
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

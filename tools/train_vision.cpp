@@ -1,7 +1,7 @@
 // The program train_vision: trains an image classifier on the files of MNIST or CIFAR.
 //
-// The program is an example to copy, because it uses only the public API. The training loop is in
-// train(); the other functions read options, data and files.
+// The program is an example to copy: it uses only the public API, and the helpers in
+// tools/trainer/. The training loop is in train().
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -190,7 +190,8 @@ struct Classifier : nn::Model<Classifier> {
     }
 };
 
-// Writes model.safetensors and config.json. Both files are needed to load the model.
+// Writes model.safetensors, which has the weights, and config.json, which has the constructor's
+// arguments.
 void save(const Classifier& model, const Images& images, const std::string& folder) {
     const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
     save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});

@@ -108,7 +108,8 @@ class ConfigReader {
     }
 
     // Converts fields of old versions of the file. Also converts values that YAML parses as false
-    // because the file contains an unquoted `no`.
+    // because the file contains an unquoted `no`. Throws ValueError if the file is so old that it
+    // has no distributed_type.
     void modernize() {
         if (!tree_.contains("distributed_type"))
             fail("distributed_type is missing; run `axle config` to create a new file");

@@ -35,8 +35,8 @@ std::optional<ClusterConfig> configuration(const LaunchFlags& flags) {
 }
 
 // Returns the lines of `defaults` that no earlier launch by this user has printed, and records them
-// in a file next to the configuration. If the file cannot be written, later launches print the
-// lines again.
+// in a file in the folder of the default configuration. If the file cannot be written, later
+// launches print the lines again.
 std::vector<std::string> not_yet_printed(const std::vector<std::string>& defaults) {
     const auto folder = std::filesystem::path(default_config_path()).parent_path();
     const std::string path = folder / "axle_printed_defaults.txt";
@@ -151,7 +151,7 @@ dist::MachinesOptions machines_of(const LaunchPlan& plan, const LaunchFlags& fla
     return options;
 }
 
-// Returns a command for each process, with RANK and the other variables set.
+// Returns a command for each process of this machine, with RANK and the other variables set.
 std::vector<dist::Command> commands_of(const LaunchPlan& plan, const dist::JobNode& node) {
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
@@ -164,7 +164,8 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan, const dist::JobNo
     return commands;
 }
 
-// Returns the flags with which pdsh starts `axle launch` on each machine.
+// Returns the flags of this launch that the `axle launch` of each machine also gets if pdsh starts
+// it. multinode_command() adds the flags of the job.
 std::vector<std::string> flags_of_machines(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::vector<std::string> all;
     const auto add = [&](const char* name, const auto& value) {

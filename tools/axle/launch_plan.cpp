@@ -32,8 +32,8 @@ void check_type(const std::string& type) {
             in_quotes(type), "; run `axle config` to write another configuration"));
 }
 
-// Returns the value of `key` in a section as text, or nullopt if it is not a text, an integer or a
-// boolean. The file may contain the key with or without the prefix before the first underscore.
+// Returns the value of `key` in a section as text, or nullopt without a text, integer or boolean of
+// this key. The file may contain the key with or without the prefix before the first underscore.
 std::optional<std::string> text_in(const Tree& section, const std::string& key) {
     if (!section.is_map()) return {};
     for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
@@ -74,9 +74,9 @@ std::string secret_in(const std::string& path) {
     return token;
 }
 
-// Returns override_linear_precision of a section as texts. A valid section has three, one for each
-// product of a layer. A text is "true" if the product is not computed in fp8. The section has a
-// list, or a text such as "false,false,true".
+// Returns override_linear_precision of a section as texts, or {} without it. It can be a list, or a
+// text such as "false,false,true". Valid are three texts, one for each product of a layer: "true"
+// if the product is not computed in fp8.
 std::vector<std::string> overrides_in(const Tree& section) {
     if (!section.is_map()) return {};
     for (const char* name : {"fp8_override_linear_precision", "override_linear_precision"}) {
@@ -117,8 +117,8 @@ class Planner {
     }
 
   private:
-    // Throws ValueError if flags exclude each other. Accelerate rejects --cpu with sharding. In
-    // Axle, --cpu means that the processes use the CPU.
+    // Throws ValueError if flags exclude each other. Unlike Accelerate, allows --cpu with
+    // --use_fsdp and the like: then the processes of the sharded training use the CPU.
     void check_exclusive() const {
         std::vector<std::string> given;
         if (f_.use_deepspeed) given.emplace_back("use_deepspeed");

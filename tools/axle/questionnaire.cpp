@@ -20,7 +20,7 @@ class Asker {
     Asker(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
 
     // Repeats the question until accept(answer) returns an empty error text. `standard` is the
-    // default.
+    // default. Throws UsageError if the input ends before.
     void ask(const std::string& question, const std::string& standard,
              const std::function<std::string(const std::string&)>& accept) {
         for (;;) {

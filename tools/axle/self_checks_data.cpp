@@ -53,7 +53,7 @@ std::vector<double> gathered_pass(Accelerator& accelerator, data::DataLoader& lo
     return samples;
 }
 
-// Prepares the loader with `config` on every process and runs a pass.
+// Prepares the loader with `config`, and returns the samples of all processes in one pass.
 std::vector<double> pass_of(Accelerator& accelerator, data::DataLoader& loader,
                             accel::DataLoaderConfiguration config) {
     accel::AcceleratorOptions options = options_for(accelerator.state());
@@ -95,8 +95,8 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
     }
 }
 
-// Checks a dataset whose last step is not full: batches are filled with repeated samples, and
-// metrics count each sample once.
+// Checks a dataset whose last step is not full: all processes have the same number of steps, for
+// which batches are filled with repeated samples, and metrics count each sample once.
 void check_uneven_data(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes - kBatch - 1;

@@ -72,8 +72,8 @@ struct Setting {
     double tolerance = 1e-4;
 };
 
-// Trains on all processes and returns the weights. Ranks other than 0 start with different weights,
-// because prepare() must broadcast the weights of rank 0.
+// Trains on all processes and returns the weights. Ranks start with different weights, so that the
+// result is right only if prepare() broadcasts the weights of rank 0.
 std::vector<double> trained_together(const PartialState& state, const Setting& setting) {
     const std::int64_t processes = state.num_processes();
     accel::AcceleratorOptions options = options_for(state);

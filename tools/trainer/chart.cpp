@@ -16,7 +16,7 @@ namespace {
 
 // The width and height of a chart in SVG units; a unit is about one pixel on a phone.
 constexpr double kWidth = 420, kHeight = 230;
-constexpr std::size_t kMany = 120;  // curves with more points than this are smoothed
+constexpr std::size_t kMany = 120;  // curves with this many points are also drawn smoothed
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 26;
 
 std::string coordinate(double value) { return format_number(value, std::chars_format::fixed, 1); }

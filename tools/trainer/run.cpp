@@ -35,8 +35,8 @@ std::string file_in(const Options& options, const char* name) {
     return (fs::path(options.out) / name).string();
 }
 
-// Writes an optional file. If writing fails, logs a warning and returns false, and training
-// continues.
+// Writes an optional file. If writing fails with FileError, logs a warning and returns false, so
+// that training continues.
 template <class F>
 bool optional_output(F&& write) {
     try {
@@ -61,7 +61,8 @@ std::vector<std::string> parts_of(const std::string& text) {
     return parts;
 }
 
-// Returns whether the data of a checkpoint are the beginning of the data of this run.
+// Returns whether the data of this run are a file that begins with the data of a checkpoint and is
+// longer.
 bool data_have_grown(const Options& options, const std::string& checkpoint) {
     const Tree identity = accel::checkpoint_label(checkpoint).identity;
     const Tree* const saved = identity.find("data");
@@ -258,7 +259,8 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-// Returns the mean loss of the micro-batches of an update, averaged over all processes.
+// Returns the mean loss of the micro-batches of an update, averaged over all processes, or 0 if
+// add_loss() was not called. Starts the sum of the next update.
 double Run::mean_loss() {
     if (!loss_sum_.defined()) return 0;
     const Tensor mean = loss_sum_ / static_cast<double>(loss_count_);

@@ -50,8 +50,9 @@ Vectors vectors_of(const std::string& target) {
     return Vectors::portable;
 }
 
-// Selects the instruction set. Must be called before the first kernel runs. Throws UsageError if
-// this CPU or this build does not have it.
+// Selects the instruction set, or keeps the default if `target` is empty. Must be called before the
+// first kernel runs. Throws UsageError if the name is unknown, or this CPU or this build does not
+// have the instruction set.
 void select_target(const std::string& target) {
     if (target.empty()) return;
     std::vector<std::string> names;
@@ -69,7 +70,8 @@ void select_target(const std::string& target) {
                              "; the best that it supports is ", selected));
 }
 
-// Removes the operands from the caches of all cores.
+// Removes the operands from the caches of all cores. If the CPU is not an x86-64, writes to other
+// memory instead, which removes them only from the caches that this core uses.
 void flush_caches(const Problem& problem) {
 #if defined(__x86_64__)
     constexpr std::int64_t kLine = 64;
@@ -206,8 +208,8 @@ void print_list(const FoundLibraries& found) {
         std::cout << "    " << name << ": " << place << '\n';
 }
 
-// Throws FileError if a file cannot be written. Called before the measurement, whose results would
-// otherwise be lost.
+// Throws FileError if the path is a folder, or its folder is not writable. Does nothing if the path
+// is empty. Called before the measurement, whose results would otherwise be lost.
 void check_writable(const std::string& path) {
     if (path.empty()) return;
     if (fs::is_directory(path))

@@ -13,8 +13,8 @@ namespace {
 const std::string& text_of(const std::string& value) { return value; }
 std::string text_of(DType value) { return short_name(value); }
 
-// Returns the given values of an option that the kernel supports, or the kernel's default if no
-// value is given. If the user named the kernel, each given value must be supported.
+// Returns the given values of an option that the kernel supports, or the kernel's first known value
+// if no value is given. If the user named the kernel, throws UsageError for other given values.
 template <class T>
 std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
                          const std::vector<T>& given, const std::vector<T>& known,

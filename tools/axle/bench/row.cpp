@@ -19,7 +19,8 @@ using nlohmann::ordered_json;
 std::string fixed(double value, int digits) {
     return format_number(value, std::chars_format::fixed, digits);
 }
-// Returns a number with about three significant digits.
+// Returns a number with four decimals below 0.1, else with two, one or none, the fewer the larger
+// it is.
 std::string rounded(double value) {
     return fixed(value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : value >= 0.1 ? 2 : 4);
 }

@@ -141,7 +141,9 @@ bool contains_blocks(const std::string& name) {
     return name == "h" || name == "layer" || name == "layers";
 }
 
-// Returns the name of the layer to which a tensor belongs. The argument is the tensor's name.
+// Returns the name of the layer to which a tensor belongs. The argument is the tensor's name. A
+// layer is a block of a transformer, a module named embeddings, or else the module that has the
+// tensor.
 std::string layer_of(const std::string& name) {
     std::string before;  // the previous part of the name
     for (std::size_t begin = 0; begin < name.size();) {

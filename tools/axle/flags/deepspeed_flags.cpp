@@ -24,7 +24,8 @@ bool is_flag(std::string_view name) {
     return name == "zero3_init_flag" || name == "zero3_save_16bit_model";
 }
 
-// Checks a value and returns the text for the environment variable.
+// Returns the text of a value for the environment variable. Throws ValueError if the value is
+// invalid.
 std::string checked(const std::string& name, const std::string& text) {
     const std::string key = kPrefix + name;
     if (is_device(name)) {

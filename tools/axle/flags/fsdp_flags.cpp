@@ -19,8 +19,8 @@ bool is_flag(const std::string& text) {
     return is_yes(text) || is_one_of(lower(text), {"0", "false", "f", "no", "n", "off"});
 }
 
-// Returns the name that equals `text`, or the name with the number `text`. Returns "" if there is
-// no such name.
+// Returns the name that equals `text`, ignoring case. With has_numbers, `text` can also be the
+// number of the name, from 1. Returns "" if there is no such name.
 std::string name_in(const std::string& text, const std::vector<std::string>& names,
                     bool has_numbers = true) {
     for (std::size_t i = 0; i < names.size(); ++i)

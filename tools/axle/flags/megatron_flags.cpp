@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "megatron_lm_";
 
-// Returns megatron_lm_config with the prefix added to keys that do not have it.
+// Returns megatron_lm_config with the prefix added to keys that do not have it. Throws ValueError
+// if a key is unknown.
 Tree section_of(const Tree& megatron_lm_config) {
     Tree section = Tree::map();
     if (!megatron_lm_config.is_map()) return section;

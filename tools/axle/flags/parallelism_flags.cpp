@@ -22,7 +22,8 @@ std::optional<std::string> text_of(const std::string& key, const Tree& value) {
     throw ValueError(str(key, " must be text, an integer, true or false: ", to_json(value)));
 }
 
-// Returns the values of the section by the name of the field.
+// Returns the values of the section by the name of the field. A key of the section may be the name
+// with or without the prefix. Throws ValueError if a key is unknown.
 ParallelismFlags values_in(const Tree& section) {
     ParallelismFlags values;
     if (!section.is_map()) return values;

@@ -62,7 +62,7 @@ std::string slots_of(const HostSlots& host) {
 }
 
 // Throws ValueError unless all machines use the same slots. With first_slots, the slots must also
-// be numbered from 0 without gaps.
+// be numbered from 0 without gaps. The error ends with `fix`.
 void check_slots(const MultinodeJob& job, bool first_slots, const char* fix) {
     const HostSlots& first = job.machines.hosts[0];
     for (const HostSlots& host : job.machines.hosts) {
@@ -117,7 +117,7 @@ Arguments pdsh_arguments(const MultinodeJob& job) {
     append(remote, job.command);
     for (std::string& word : remote) word = with_doubled_percents(shell_quoted(word));
     const std::string folder = with_doubled_percents(shell_quoted(job.folder));
-    // The rank of a machine is its position in the list.
+    // pdsh replaces %n by the position of the machine in the list, which is its rank.
     remote.insert(remote.begin() + 2, {"--machine_rank", "%n"});
     return {"pdsh",
             "-S",
@@ -180,8 +180,9 @@ Arguments arguments_of(const MultinodeJob& job) {
     return hydra_arguments(job);
 }
 
-// Checks that all machines have the number of slots that the job needs. If the job needs fewer,
-// keeps the first slots.
+// Throws ValueError if a machine has fewer slots than it needs: its share of num_processes or, if
+// that is missing, as many as the first machine. If a machine has more slots, keeps the first ones,
+// but throws ValueError if filters have selected the slots or num_processes is missing.
 void limit_slots(MultinodeHosts& machines, std::optional<int> num_processes) {
     const auto count = static_cast<int>(machines.hosts.size());
     if (num_processes && *num_processes % count != 0)
