@@ -30,7 +30,8 @@ std::string short_number(double value) {
     return value >= 10 ? fixed(value, 0) : format_number(value, std::chars_format::general, 2);
 }
 
-// Returns the distinct implementations in the order of the rows. The colors have the same order.
+// Returns the distinct implementations of rows without errors, in the order of the rows. The colors
+// have the same order.
 std::vector<std::string> implementations_of(const std::vector<Row>& rows) {
     std::vector<std::string> names;
     for (const Row& row : rows)
@@ -143,7 +144,8 @@ std::string grid(const LogAxis& x, const LogAxis& y) {
     return svg + text(kLeft - 8, kTop - 8, "start", "GFLOP/s");
 }
 
-// Returns the peaks of the dtypes of the rows, or of f32 if there are no rows.
+// Returns the peaks of the dtypes of the rows, or of f32 if there are no rows. A dtype without a
+// peak of its own has the peak of f32.
 std::vector<Roof> flat_roofs(const Peaks& peaks, const std::vector<const Row*>& rows) {
     bool has_f64 = false, has_bf16 = false, has_f32 = rows.empty();
     for (const Row* row : rows) {
@@ -267,7 +269,8 @@ std::string to_svg(const Results& results, int threads) {
                 row->flushed ? "#fff" : color, "\" stroke=\"", color,
                 "\" stroke-width=\"2\"><title>", escape_html(text_of(*row)), "</title></circle>\n");
     }
-    // Each call has one label, next to its first point that has space for the label.
+    // Each kernel of Axle with a shape and dtype has at most one label, next to its first point
+    // that has space for it.
     std::vector<std::string> labelled;
     for (const Row* row : rows) {
         const std::string label =
