@@ -109,7 +109,7 @@ Tensor pow(const Tensor& a, Scalar exponent) {
 }
 
 // The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db. The first term is 0 if b is 0, and the
-// second term is 0 if a is 0.
+// second term is 0 if a is 0 and b is at least 0.
 Tensor pow(const Tensor& input, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
     check_device("pow", {&input, &exponents});

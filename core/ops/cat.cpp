@@ -1,5 +1,5 @@
-// Splitting and concatenation. All views of one split share a node. The gradient of cat is computed
-// with narrow.
+// Splitting, concatenation and stacking. All views of one split share a node. The gradient of cat
+// is computed with narrow.
 #include <algorithm>
 #include <cstdint>
 

@@ -57,9 +57,9 @@ Dims all_but_channels(const Tensor& x) {
     return dims;
 }
 
-// Returns the gradients of x, weight and bias in the dtype of the statistics. They are composed of
-// ops, so that they can be differentiated. h is the normalized x. g_to_x converts the gradient of h
-// to the gradient of x. The formulas are in kernels/ops/channel_norm.h.
+// Returns the requested gradients of x, weight and bias in the dtype of the statistics. They are
+// composed of ops, so that they can be differentiated. h is the normalized x. g_to_x converts the
+// gradient of h to the gradient of x. The formulas are in kernels/ops/channel_norm.h.
 template <class F>
 Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs,
                          F g_to_x) {

@@ -11,7 +11,6 @@ Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, promote(a, b), boolean);
 }
 
-// Compares a with a number.
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
     const profiler::OpScope scope(op);

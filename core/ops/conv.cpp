@@ -1,6 +1,6 @@
-// Convolution. The convolution, its transpose and the gradient of the weight are linear in each of
-// their two operands. The gradients of each of these three ops are the other two ops, so
-// derivatives of any order are supported.
+// Convolution. Without the bias, the convolution, its transpose and the gradient of the weight are
+// linear in each of their two operands. The gradients of each of these three ops are the other two
+// ops, so derivatives of any order are supported.
 #include "kernels/ops/conv.h"
 
 #include "core/autograd/autocast.h"

@@ -11,7 +11,8 @@
 namespace axle {
 namespace {
 
-// Returns a contiguous copy of x in the given dtype.
+// Returns a contiguous copy of x in the given dtype. Throws DTypeError if this is a conversion and
+// one of the dtypes is not a compute dtype.
 Tensor copied(const Tensor& x, DType dtype) {
     if (dtype != x.dtype()) {
         check_compute("to", x);

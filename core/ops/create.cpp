@@ -18,7 +18,8 @@ Tensor empty_like(const Tensor& x) {
 
 namespace {
 
-// Returns the dtype that is inferred for numbers: f32, i64 or bool.
+// Returns the dtype that is inferred for numbers: f32 if one of them is floating or there are none,
+// bool if all are booleans, otherwise i64.
 DType inferred_dtype(std::span<const Scalar> values) {
     bool all_bool = true;
     for (const Scalar& v : values) {

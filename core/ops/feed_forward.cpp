@@ -1,6 +1,6 @@
 // Two linear layers with an activation between them. Because they are one op, the backward pass
 // multiplies the product with weight2 by the activation's derivative while it writes the product.
-// This saves one pass over the hidden gradient.
+// This saves one pass over the hidden gradient, unless the backward pass is recorded.
 #include <array>
 
 #include "core/autograd/autocast.h"
@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kFeedForward = "feed_forward";
 
-// Returns (dy weight2) * activation'(at), the gradient of the hidden layer.
+// Returns (dy weight2) * activation'(at), the gradient of the activation's input. For relu, `at` is
+// the activation's output, otherwise its input.
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
     if (grad_enabled())

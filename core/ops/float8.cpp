@@ -25,8 +25,8 @@ void check_matrix(const char* op, const char* name, const Float8Tensor& x) {
 
 const float* factor_of(const Float8Tensor& x) { return x.scale.data<float>(); }
 
-// Returns the product computed in f32, which is accurate enough for sums of products of 8-bit
-// floats.
+// Returns a b^T in the given dtype. The product is computed in f32, which is accurate enough for
+// sums of products of 8-bit floats.
 Tensor emulated(const Float8Tensor& a, const Float8Tensor& b, DType dtype) {
     const AutocastGuard no_autocast(std::nullopt);
     const Tensor sums = matmul(float8_values(a.values), transpose(float8_values(b.values), 0, 1));
@@ -100,7 +100,7 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
         throw ShapeError(str(kOp, ": inner dimensions differ: a is ", a.values.shape(), ", b is ",
                              b.values.shape()));
     if (options.emulate || !has_float8(a.values.device())) return emulated(a, b, options.dtype);
-    // cuBLASLt does not support f16 results of fp8 products.
+    // The kernel writes f32 or bf16, so f16 results are converted.
     const DType out = options.dtype == f16 ? f32 : options.dtype;
     Tensor c =
         empty({a.values.size(0), b.values.size(0)}, {.dtype = out, .device = a.values.device()});

@@ -28,7 +28,7 @@ void check_result(const char* op, const Tensor& x, const Shape& operand, DType d
 
 DType dtype_of(Scalar value) { return value.is_bool() ? boolean : value.is_integral() ? i64 : f32; }
 
-// Returns alpha * other, which is boolean if x and other are.
+// Returns alpha * other, as booleans if x and other are boolean and alpha is integral.
 Tensor scaled(const Tensor& x, const Tensor& other, Scalar alpha) {
     if (alpha.to_double() == 1) return other;
     const Tensor product = axle::mul(other, alpha);
@@ -189,7 +189,8 @@ Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
 namespace {
 
 // Returns whether the operator must compute a new tensor with history instead of changing x. Throws
-// UsageError if x is a leaf that requires a gradient.
+// UsageError if x is undefined, or if gradients are enabled and x is a leaf that requires a
+// gradient.
 bool is_recorded(const char* op, const Tensor& x, bool operand_requires_grad) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (!grad_enabled() || !(x.requires_grad() || operand_requires_grad)) return false;

@@ -48,7 +48,9 @@ Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const 
                   });
 }
 
-// Returns the gradient of embedding, [rows, width]. This gradient can itself be differentiated.
+// Returns the gradient of embedding, [rows, width], in f32 if dy is f16 or bf16. This gradient can
+// itself be differentiated. Throws ValueError if ids on a GPU have more than kMaxSortedElements
+// elements.
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
@@ -225,7 +227,8 @@ Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x,
 
 namespace {
 
-// Runs a kernel that selects k elements of x along d. Returns the values and their indices.
+// Runs a kernel that selects k elements of x along d. Returns the values and their indices. Throws
+// ValueError if d has more than kMaxSortedElements elements on a GPU.
 template <class Kernel>
 std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, std::int64_t k,
                                        Kernel kernel) {

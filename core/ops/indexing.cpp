@@ -146,9 +146,10 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
     return plan;
 }
 
-// The view of a plan with the indexed dimensions moved together. They begin at dimension `dim`.
+// The view of a plan with the indexed dimensions next to each other, beginning at dimension `dim`.
+// They keep their places if they are adjacent, and are moved to the front otherwise.
 struct Merged {
-    Tensor view;    // with the indexed dimensions first or adjacent
+    Tensor view;
     int dim = 0;    // the first indexed dimension of view
     int count = 0;  // number of indexed dimensions
     Shape index_shape = {};
@@ -201,8 +202,8 @@ Merged merge(const char* op, const Plan& plan) {
     return m;
 }
 
-// Returns `rows` after writing the values to the rows `linear` along dim. If several values have
-// the same row, the last value is written.
+// Returns a copy of `rows` with the values written to the positions `linear` along dim. If several
+// values have the same position, the last value is written.
 Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor& values) {
     return scatter(rows, dim, broadcast_index(linear, dim, values.shape()), values);
 }

@@ -1,5 +1,5 @@
 // Matrix products. A batch of matrices times a single matrix is computed as one product with more
-// rows. So is the gradient of the single matrix.
+// rows, and the gradient of the single matrix as one product with a longer inner dimension.
 #include "kernels/ops/matmul.h"
 
 #include "core/autograd/autocast.h"

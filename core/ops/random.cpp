@@ -16,9 +16,9 @@
 namespace axle {
 namespace {
 
-// Calls fill(tensor, random) with x, or, if x is strided, with a contiguous tensor that is then
-// copied to x. `random` is the Philox state for the elements of x. On the meta device, no random
-// numbers are drawn.
+// Calls fill(tensor, random) with x, or, if x is not contiguous, with a contiguous tensor that is
+// then copied to x. `random` is the Philox state for the elements of x. On the meta device, no
+// random numbers are drawn.
 template <class Fill>
 void fill_random(Tensor& x, Fill&& fill) {
     if (x.device().is_meta()) return;

@@ -46,8 +46,8 @@ Tensor cumprod_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, int 
     return dx;
 }
 
-// Returns x in the dtype in which cumsum and cumprod compute: i64 for integers, and f32 for half
-// precision under autocast.
+// Returns x in the dtype in which cumsum and cumprod compute: i64 for integers and booleans, f32
+// for half precision under autocast, otherwise the dtype of x.
 Tensor scanned_dtype(const char* op, const Tensor& x) {
     check_device(op, {&x});
     check_compute(op, x);

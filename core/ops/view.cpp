@@ -13,7 +13,7 @@ namespace axle {
 namespace {
 
 // Returns the shape with a size of -1 replaced by the missing size. Throws ShapeError for another
-// negative size, for a second -1, and if the numbers of elements differ.
+// negative size, for a second -1, and if the numbers of elements differ or overflow int64.
 Shape resolve(const char* op, const Tensor& x, Shape shape) {
     int unknown = -1;
     std::int64_t known = 1;

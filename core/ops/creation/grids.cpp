@@ -31,7 +31,7 @@ Tensor integers(const std::vector<std::int64_t>& values, const Shape& shape,
     return y;
 }
 
-// Returns the positions on and below a diagonal, or on and above it.
+// Returns the positions on and below a diagonal, or on and above it, as [2, count].
 Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int64_t columns,
                         std::int64_t diagonal, TensorOptions options) {
     const profiler::OpScope scope(op);
@@ -55,7 +55,8 @@ Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int6
     return integers(values, {2, count}, options);
 }
 
-// Appends `chosen` followed by each combination of `left` positions in [from, n) to `all`.
+// Appends `chosen` followed by each combination of `left` positions in [from, n) to `all`. If
+// `repeats` is true, a position can occur several times.
 void append_combinations(std::int64_t n, std::int64_t left, std::int64_t from, bool repeats,
                          std::vector<std::int64_t>& chosen, std::vector<std::int64_t>& all) {
     if (left == 0) {

@@ -1,4 +1,4 @@
-// Random tensors, computed from the numbers of rand, randn and randint.
+// Random tensors, computed from the numbers of rand, randn, randint and normal_.
 #include <cstdint>
 #include <limits>
 #include <utility>

@@ -27,7 +27,7 @@ void fill_from_both_ends(Tensor& y, double start, double end, double step, std::
     });
 }
 
-// Truncates the bounds if the result has integers.
+// Truncates the bounds to integers unless dtype is floating.
 void truncate_bounds(double& start, double& end, DType dtype) {
     if (is_floating(dtype)) return;
     start = std::trunc(start);

@@ -6,7 +6,7 @@ namespace {
 
 namespace formula = kernels::formula;
 
-// Returns the two halves of x along dim.
+// Returns the two halves of x along dim. Throws ShapeError unless the size of dim is even.
 std::pair<Tensor, Tensor> halves(const char* op, const Tensor& x, std::int64_t dim) {
     check_device(op, {&x});
     const int d = wrap_dim(op, dim, x.dim());

@@ -1,4 +1,5 @@
-// Comparisons with a tolerance and other functions of two tensors, as compositions of ops.
+// Comparisons with a tolerance, other elementwise functions of two tensors, signbit() and sinc(),
+// as compositions of ops.
 #include <numbers>
 
 #include "core/autograd/autograd.h"
@@ -11,8 +12,9 @@
 namespace axle {
 namespace {
 
-// The operands of a function of two tensors, without their history, in the dtype in which it is
-// computed. Functions have the promoted dtype of a and b, or f32 for integers.
+// The operands of a function of two tensors, detached and in the dtype in which the function is
+// computed: f32 for 16-bit dtypes. `dtype` is the dtype of the result: the promoted dtype of a and
+// b, or f32 for integers.
 struct Pair {
     Tensor a, b;
     DType dtype;
@@ -39,7 +41,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
     const AutocastGuard off(std::nullopt);
     const NoGrad no_grad;
     const DType common = promote(a, b);
-    const DType computed = common == f32 ? f32 : f64;  // f64 contains all other numbers
+    const DType computed = common == f32 ? f32 : f64;  // f64 is exact except for i64 above 2^53
     const Tensor x = to(a, computed), y = to(b, computed);
     const Tensor error = abs(x - y);
     Tensor close = logical_or(

@@ -17,7 +17,7 @@ namespace {
 // Returns a + b, or b if a is undefined.
 Tensor sum_of(const Tensor& a, const Tensor& b) { return a.defined() ? add(a, b) : b; }
 
-// Returns the gradient of x [..., n, n] = Q R for square R.
+// Returns the gradient of x [..., m, n] = Q R for a square R [..., n, n].
 Tensor qr_gradient(const char* op, const Tensor& q, const Tensor& r, const Tensor& dq,
                    const Tensor& dr) {
     Tensor m;

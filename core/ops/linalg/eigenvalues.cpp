@@ -1,4 +1,4 @@
-// Eigenvalues of symmetric matrices.
+// Eigenvalues and eigenvectors of symmetric matrices.
 #define EIGEN_MPL2_ONLY
 #define EIGEN_DONT_PARALLELIZE
 

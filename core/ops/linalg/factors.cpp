@@ -1,4 +1,4 @@
-// Triangular and orthogonal factors, and the exponential.
+// Triangular and orthogonal factors, solutions of equations, determinants, and the exponential.
 #define EIGEN_MPL2_ONLY
 #define EIGEN_DONT_PARALLELIZE
 

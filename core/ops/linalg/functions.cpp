@@ -1,4 +1,4 @@
-// Functions of matrices, and equations between tensors.
+// Exponentials and powers of matrices, tensor inverses and equations, vecdot() and vander().
 #include "core/ops/linalg/matrices.h"
 
 namespace axle {

@@ -10,7 +10,8 @@ namespace {
 // larger epsilon, because ops compute in f64.
 double epsilon_of(DType dtype) { return dtype == f64 ? 0x1p-52 : 0x1p-23; }
 
-// Returns the limits [..., 1] up to which the nonnegative values count as 0.
+// Returns the limits [..., 1] up to which the nonnegative values count as 0. Throws ValueError if
+// atol or rtol is negative or NaN.
 Tensor limits(const char* op, const Tensor& values, const Tensor& x, DType dtype,
               const RankOptions& options) {
     const double atol = options.atol.value_or(0);

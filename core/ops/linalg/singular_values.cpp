@@ -37,7 +37,8 @@ void rotate(Matrix& x, std::int64_t i, std::int64_t j, double cosine, double sin
     }
 }
 
-// Rotates all pairs of columns of w, and the same columns of v, until they are orthogonal.
+// Rotates pairs of columns of w, and the same columns of v, until the columns of w are orthogonal,
+// but at most kMaxSweeps times.
 void orthogonalize(Matrix& w, Matrix& v) {
     const double tolerance = kEpsilon * std::max(4.0, std::sqrt(static_cast<double>(w.rows())));
     bool rotated = true;
@@ -74,7 +75,8 @@ void complete(Matrix& u, std::int64_t first) {
     u.rightCols(u.cols() - first) = q.middleCols(first, u.cols() - first);
 }
 
-// Computes a [m, n] = u diag(s) v^T for m >= n. u has n or m columns.
+// Computes a [m, n] = u diag(s) v^T for m >= n. u has n or m columns, or is null if only s and v
+// are needed. Returns false if the eigenvectors of a^T a are not found.
 bool decompose(const Matrix& a, Matrix* u, double* s, Matrix& v) {
     const std::int64_t m = a.rows(), n = a.cols();
     const double scale = a.cwiseAbs().maxCoeff();

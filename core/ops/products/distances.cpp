@@ -10,13 +10,15 @@
 namespace axle {
 namespace {
 
-// Returns the operand of a distance: floating, and in f32 under autocast.
+// Returns the operand of a distance, converted to f32 if it is 16-bit and autocast is on. Throws
+// DTypeError unless it is floating.
 Tensor floating_operand(const char* op, const Tensor& x, const char* name) {
     check_floating(op, x, name);
     return autocast_to_f32(x);
 }
 
-// Returns the square root of |a|^2 + |b|^2 - 2 a b. Rounding can make the sum negative.
+// Returns the square root of |a|^2 + |b|^2 - 2 a b. The sum is clamped, because rounding can make
+// it negative.
 Tensor euclidean_by_product(const Tensor& a, const Tensor& b) {
     const Tensor squares =
         add(sum(square(a), -1, true), transpose(sum(square(b), -1, true), -2, -1));

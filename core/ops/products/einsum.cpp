@@ -1,6 +1,7 @@
 // einsum: each letter of the equation, and each dimension of "...", is a label. Two operands are
 // multiplied as a batch of matrices. Labels that both operands have are batch dimensions if they
-// are still needed, otherwise inner dimensions. The other labels are rows and columns.
+// are still needed, otherwise inner dimensions. Labels of a single operand are rows or columns if
+// they are still needed; otherwise the operand is summed over them first.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -35,7 +36,8 @@ std::string label_name(int label) {
     return label >= kFirstEllipsis ? "..." : str("'", static_cast<char>(label), "'");
 }
 
-// The text of one operand: its letters, and the number of letters before "..." or -1.
+// The text of one operand or of the output: its letters, and the number of letters before "...", or
+// -1 if there is no "...".
 struct Subscript {
     std::string letters;
     int ellipsis = -1;
@@ -61,7 +63,7 @@ class Equation {
         output = subscript(compact.substr(arrow + 2), "the output");
     }
 
-    // Returns the beginning of a message.
+    // Returns the beginning of an error message.
     std::string prefix() const { return str("einsum: '", text_, "': "); }
 
     std::vector<Subscript> inputs;
@@ -204,7 +206,8 @@ Labelled contracted(const Labelled& x, const Labelled& y, const std::set<int>& n
     return {reshape(product, shape), result};
 }
 
-// Returns the operands with their labels. Dimensions of size 1 that broadcast are removed.
+// Returns the operands with their labels. Repeated labels of an operand are replaced by their
+// diagonal, and dimensions of size 1 that broadcast are removed.
 std::vector<Labelled> labelled_operands(const Equation& equation,
                                         const std::vector<Tensor>& operands,
                                         const std::vector<int>& ellipses, int most) {

@@ -1,4 +1,5 @@
-// Matrix products of fixed numbers of dimensions, and products of several matrices.
+// Products of vectors and matrices with fixed numbers of dimensions, and products of several
+// matrices.
 #include <limits>
 
 #include "core/autograd/autocast.h"

@@ -11,7 +11,8 @@
 namespace axle {
 namespace {
 
-// Throws DeviceError for an op whose result has a size that depends on values.
+// Throws DeviceError if x is on the meta device, for ops whose result has a size that depends on
+// the values of x.
 void check_has_values(const char* op, const Tensor& x) {
     if (x.device().is_meta())
         throw DeviceError(str(op, ": a tensor on the meta device has no values: x ", x.shape()));
@@ -44,7 +45,8 @@ Tensor sums_at(const Tensor& index, const Tensor& values, std::int64_t size) {
     return sums;
 }
 
-// Returns whether each slice of `rows` [n] or [n, m] differs from the slice before it.
+// Returns whether each slice of `rows` [n] or [n, m] differs from the slice before it, and true for
+// the first slice.
 Tensor starts_run(const Tensor& rows) {
     const std::int64_t n = rows.shape()[0];
     Tensor differs = ne(narrow(rows, 0, 1, n - 1), narrow(rows, 0, 0, n - 1));
@@ -133,8 +135,8 @@ Tensor elements_at(const Tensor& sorted, const Tensor& index) {
     return reshape(gather(sorted, 0, reshape(index, -1)), index.shape());
 }
 
-// Searches for all values together. In each step, the number of smaller elements grows by a power
-// of two if the element at this distance is still smaller.
+// Searches for all values together, in steps of decreasing powers of two. A step is added to the
+// count if the last element that it adds is less than the value, or not greater if `right` is true.
 Tensor insertion_points(const Tensor& sorted, const Tensor& values, bool right) {
     const std::int64_t n = sorted.size(-1);
     Tensor count = zeros(values.shape(), {.dtype = i64, .device = values.device()});

@@ -51,7 +51,7 @@ Tensor extreme_positions_by_doubling(const Tensor& x, int d, bool largest) {
     return contiguous(indices);
 }
 
-// Returns the extremes and their positions.
+// Returns the cumulative extremes along d and their positions.
 std::pair<Tensor, Tensor> extremes_along(const Tensor& x, int d, bool largest) {
     if (!x.device().is_cpu()) {
         const Tensor positions = extreme_positions_by_doubling(x, d, largest);

@@ -1,4 +1,4 @@
-// Order statistics, by sorting.
+// Order statistics, by sorting or, for some kthvalue(), by selection.
 #include <limits>
 
 #include "core/autograd/autocast.h"
@@ -17,8 +17,9 @@ std::pair<Tensor, Tensor> selected(const Tensor& x, int d, const Tensor& index, 
     return {reshape(gather(x, d, index), r.result), reshape(index, r.result)};
 }
 
-// Returns the positions of the medians in the ascending order of x along d, which has size 1 in the
-// result. NaN is last in this order. `order` is the result of argsort().
+// Returns the positions in x of the medians along d, which has size 1 in the result. `order` is the
+// result of argsort(), in which NaN is last. Unless ignore_nan is true, the median of elements that
+// include NaN is NaN.
 Tensor median_index(const Tensor& x, const Tensor& order, int d, bool ignore_nan) {
     const std::int64_t n = x.shape()[d];
     if (!is_floating(x.dtype())) return narrow(order, d, (n - 1) / 2, 1);
@@ -168,8 +169,8 @@ std::pair<Tensor, Tensor> kthvalue(const Tensor& input, std::int64_t k, std::int
     return selected(x, d, index, r);
 }
 
-// In a sorted row, the length of the run of equal elements up to each element is its distance from
-// the start of the run. The first maximum is the end of the longest run.
+// In a sorted row, the element that is farthest from the start of its run of equal elements is the
+// end of the longest run. Of several such elements, the first (and smallest) is selected.
 std::pair<Tensor, Tensor> mode(const Tensor& input, std::int64_t dim, bool keepdim) {
     const profiler::OpScope scope("mode");
     const Reduced r = reduced("mode", input, dim, keepdim);

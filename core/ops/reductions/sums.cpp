@@ -20,7 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Returns which elements are not 0, as booleans.
 Tensor nonzero_mask(const Tensor& x) { return x.dtype() == boolean ? x : ne(x, 0); }
 
-// Converts the booleans y to the result dtype of any() and all().
+// Converts the booleans y to the result dtype of any() and all(): u8 if x is u8, otherwise bool.
 Tensor as_truth(const Tensor& y, const Tensor& x) { return x.dtype() == u8 ? to(y, u8) : y; }
 
 // Returns, for each element, the product of all other elements along d.
@@ -73,7 +73,7 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) {
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("nansum");
     const Reduced r = reduced("nansum", x, dims, keepdim);
-    // The result has the dtype of x, unlike the result of sum().
+    // Under autocast, a floating result keeps the dtype of x, unlike the result of sum().
     const AutocastGuard off(std::nullopt);
     if (!is_floating(x.dtype())) return sum(x, r.dims, keepdim);
     Tensor y = empty(r.kept, {.dtype = x.dtype(), .device = x.device()});
@@ -107,8 +107,8 @@ Tensor prod(const Tensor& input, std::int64_t dim, bool keepdim) {
     return reshape(recorded_product(with_a_dimension(x), d), r.result);
 }
 
-// The largest element is subtracted before exp, so that the sum is finite and at least 1. Infinite
-// elements are not subtracted, because inf - inf is NaN.
+// A finite largest element is subtracted before exp, so that the sum is finite and at least 1. An
+// infinite largest element is not, because inf - inf is NaN.
 Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("logsumexp");
     check_device("logsumexp", {&input});

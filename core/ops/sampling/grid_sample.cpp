@@ -14,7 +14,7 @@
 namespace axle {
 namespace {
 
-// A dimension of x, and how positions outside of it are read.
+// A dimension of x, and how positions are converted to elements and read outside of it.
 struct SampledAxis {
     std::int64_t size;
     GridPadding padding;
@@ -27,7 +27,8 @@ struct AxisTap {
     Tensor place, weight;
 };
 
-// Returns the position in elements, from 0 to size - 1, of a position between -1 and 1.
+// Converts a position, which is from -1 to 1 inside the dimension, to elements. -1 and 1 become 0
+// and size - 1 with align_corners, otherwise -0.5 and size - 0.5.
 Tensor in_elements(const Tensor& position, const SampledAxis& axis) {
     const auto size = static_cast<double>(axis.size);
     if (axis.align_corners) return (position + 1.0) * ((size - 1) / 2);
@@ -89,9 +90,9 @@ std::vector<AxisTap> taps_of(const Tensor& position, const SampledAxis& axis, Gr
     return {{base, (base + 1.0) - at}, {base + 1.0, at - base}};
 }
 
-// The taps of all positions in all dimensions of x.
+// The taps of all positions in one or more flattened dimensions of x.
 struct Taps {
-    Tensor index;   // [N, 1, n], i64, in the flattened dimensions of x
+    Tensor index;   // [N, 1, n], i64, in these dimensions
     Tensor inside;  // [N, 1, n], whether the element is in x
     Tensor weight;  // [N, 1, n]
 };
@@ -164,7 +165,8 @@ void check_sampled(const Tensor& x, const Tensor& grid) {
                 x.shape(), ", grid ", grid.shape()));
 }
 
-// Returns n numbers from -1 to 1: the centers of n elements.
+// Returns the centers of n elements, in positions from -1 to 1. With align_corners, the first and
+// the last center are -1 and 1.
 Tensor centers(std::int64_t n, bool align_corners, const TensorOptions& options) {
     if (n == 1) return zeros({1}, options);
     const double end = align_corners ? 1 : static_cast<double>(n - 1) / static_cast<double>(n);

@@ -1,7 +1,8 @@
 // Resizes signals, images and volumes. Nearest and linear interpolation are linear maps of planes
 // with a kernel of their own. The gradient is the transposed map, and the gradient of the
 // transposed map is the interpolation again. Signals are planes with one row. Volumes are resized
-// in two passes, first the planes and then the depth.
+// in two passes, first the planes and then the depth. Bicubic and antialiased resizing are in
+// resample.cpp; mode area is adaptive average pooling.
 #include "kernels/ops/interpolate.h"
 
 #include <cmath>
@@ -144,7 +145,8 @@ Tensor resized_planes(const Tensor& x, kernels::Resize resize, const NewSize& h,
     return resized(x, resize, shape);
 }
 
-// Calls resize(x [.., H, W], h, w) for the planes of x, and then once more for the depth.
+// Calls resize(x [.., H, W], h, w) for the planes of x and, if x has volumes, once more for the
+// depth.
 template <class F>
 Tensor in_planes(const Tensor& x, const std::vector<NewSize>& to, const F& resize) {
     if (x.dim() == 3) return squeeze(resize(unsqueeze(x, 2), NewSize{1}, to[0]), 2);

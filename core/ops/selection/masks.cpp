@@ -1,4 +1,4 @@
-// Ops with masks, and nonzero.
+// Ops with masks, nonzero(), argwhere() and isin().
 #include <bit>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// Scatter ops. Each element of an index tensor selects an element of x along a dimension to change.
-// The kernels process the elements along this dimension in order.
+// Scatter ops, in which each element of an index tensor selects an element of x along a dimension
+// to change, and take(), put() and take_along_dim().
 #include <cstdint>
 #include <limits>
 
@@ -78,8 +78,9 @@ Grads extreme_gradient(const Tensor& gradient, const Reduced& r) {
     return {mul(in_x, share), mul(in_src, gather(share, r.d, r.index))};
 }
 
-// The derivative of a product with respect to a factor is the product of the other factors. It is
-// computed from the product of the factors other than 0, and the number of zeros.
+// The derivative of a product with respect to a factor is the product of the other factors. For
+// factors in src, it is computed from the product of the factors other than 0, and the number of
+// zeros.
 Grads product_gradient(const Tensor& gradient, const Reduced& r) {
     const Tensor dy = to(gradient, sum_dtype(gradient));
     const Tensor x = to(r.x, dy.dtype()), src = to(r.src, dy.dtype());

@@ -1,4 +1,4 @@
-// Ops that change slices or other parts of a tensor.
+// Ops that return a copy of a tensor in which slices or other parts are changed.
 #include <cstdint>
 #include <vector>
 

@@ -19,7 +19,8 @@ void check_different(const char* op, int a, int b, const Shape& shape) {
             str(op, ": dim1 and dim2 must be different: both are ", a, ", x is ", shape));
 }
 
-// Returns a vector or a 0-d tensor as a matrix with one row.
+// Returns a matrix unchanged, and a vector or a 0-d tensor as a matrix with one row. Throws
+// ShapeError if x has more than 2 dimensions.
 Tensor as_matrix(const Tensor& x) {
     if (x.dim() > 2) throw ShapeError(str("block_diag: needs at most 2 dimensions: ", x.shape()));
     return x.dim() == 2 ? x : reshape(x, {1, x.numel()});

@@ -8,7 +8,7 @@
 namespace axle {
 namespace {
 
-// Returns x with the elements moved by `shift` along d.
+// Returns x with the elements moved cyclically by `shift` along d.
 Tensor rolled(const Tensor& x, std::int64_t shift, int d) {
     const std::int64_t size = x.shape()[d];
     const std::int64_t moved = size == 0 ? 0 : (shift % size + size) % size;

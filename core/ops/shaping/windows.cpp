@@ -113,7 +113,8 @@ Tensor columns_of(const Tensor& x, const Windows& w) {
                   [w](const Grads& dy, Needs) -> Grads { return {images_of(dy[0], w)}; });
 }
 
-// Adds columns [N, C * kernel.h * kernel.w, windows] up to images [N, C, H, W].
+// Returns images [N, C, H, W] in which each pixel is the sum of its values in the columns [N, C *
+// kernel.h * kernel.w, windows].
 Tensor images_of(const Tensor& columns, const Windows& w) {
     Tensor y;
     {

@@ -22,7 +22,7 @@ void check_options(const char* op, const ConvSizes& sizes) {
     if (sizes.groups < 1) throw ValueError(str(op, ": groups must be positive: ", sizes.groups));
 }
 
-// Throws DTypeError unless x is floating and weight and bias have the same dtype. Throws ShapeError
+// Throws DTypeError unless x is floating and weight and bias have the dtype of x. Throws ShapeError
 // unless the shapes of x, weight and bias match. is_transposed selects the layout of weight.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const ConvSizes& sizes, bool is_transposed) {

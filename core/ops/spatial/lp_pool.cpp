@@ -20,8 +20,8 @@ void check_lp_pool(const char* op, const Tensor& x, double norm_type, const Dims
     if (norm_type == 0) throw ValueError(str(op, ": norm_type must not be 0"));
 }
 
-// Returns the norms of windows of n elements from the means of powers. Computes sign(x) relu(|x|)
-// as PyTorch does, so that a mean of 0 gets the same gradient.
+// Returns the norms of windows of n elements from the means of powers. Computes sign(mean)
+// relu(|mean|) as PyTorch does, so that a mean of 0 gets the same gradient.
 Tensor norms_from_means(const Tensor& means, double norm_type, std::int64_t n) {
     const Tensor sums = mul(mul(sign(means), relu(abs(means))), Scalar(n));
     return pow(sums, 1 / norm_type);

@@ -16,7 +16,7 @@ void check_pool_padding(const char* op, const Dims& padding, const Dims& kernel)
 }
 
 // Returns the number of windows along spatial dimension d of `in` elements. ceil_mode adds an
-// incomplete window that starts inside the input.
+// incomplete window that starts inside the input or in the padding before it.
 std::int64_t windows_in(const PoolSizes& sizes, int d, std::int64_t in) {
     const std::int64_t stride = sizes.stride[d], padding = sizes.padding[d];
     const std::int64_t extent = sizes.dilation[d] * (sizes.kernel[d] - 1) + 1;

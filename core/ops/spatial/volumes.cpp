@@ -76,7 +76,8 @@ Tensor images_of_volumes(const Tensor& x, const VolumeGeometry& g) {
     return images;
 }
 
-// Adds images up to volumes [N, C, D, H, W], plus bias [C], which can be undefined.
+// Returns volumes [N, C, D, H, W] in which each pixel is the sum of its values in the images, plus
+// bias [C], which can be undefined.
 Tensor volumes_of_images(const Tensor& images, const Tensor& bias, const VolumeGeometry& g) {
     const DType sums = is_half(images.dtype()) ? f32 : images.dtype();
     const Shape shape = {images.size(0) / g.out[0], images.size(1) / g.kernel[0], g.in[0],
