@@ -63,7 +63,8 @@ struct BatchNormUpdate::Private {
 
 namespace {
 
-// Resets the statistics of a BatchNorm, and makes it average all batches.
+// Resets the statistics of a BatchNorm<kSpatial>, and makes it average all batches. Returns false
+// if the module is another module or has no running statistics.
 template <int kSpatial>
 bool reset_statistics(Module& module, std::vector<std::function<void()>>& restore) {
     auto* const norm = dynamic_cast<BatchNorm<kSpatial>*>(&module);

@@ -14,7 +14,7 @@ namespace {
 thread_local int empty_weights = 0, deferred_weights = 0;
 
 // Returns fan_in, the product of all sizes except the first, or fan_out, the product of all sizes
-// except the second.
+// except the second. Throws ShapeError if t has fewer than two dimensions.
 double fan_of(const char* op, const Tensor& t, Fan fan) {
     if (t.dim() < 2)
         throw ShapeError(

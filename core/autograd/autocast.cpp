@@ -39,7 +39,8 @@ Tensor cached_cast(const Tensor& leaf, DType dtype) {
     return cast;
 }
 
-// Returns whether the leaf is contiguous and all elements of x are elements of the leaf.
+// Returns whether the leaf is contiguous, x has its dtype, and all elements of x are elements of
+// the leaf.
 bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     if (x.impl()->storage != leaf.impl()->storage || x.dtype() != leaf.dtype()) return false;
     std::int64_t low = x.impl()->offset - leaf.impl()->offset, high = low;

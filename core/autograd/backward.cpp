@@ -127,7 +127,7 @@ class Pass {
         }
     };
 
-    // Counts the in-edges of every node and leaf that can be reached from the roots.
+    // Counts the in-edges of all reachable nodes and leaves. Throws UsageError if a rule was freed.
     void count(const std::vector<Edge>& starts) {
         std::vector<Node*> queue;
         for (const Edge& edge : starts) count_edge(edge, queue);
@@ -313,7 +313,7 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root. A gradient that is not given is a tensor of ones.
+// Returns one gradient per root; ones if it is not given. Throws UsageError or ShapeError.
 std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())
@@ -345,7 +345,7 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
 
 thread_local int depth = 0;
 
-// Counts the active passes of backward() on this thread.
+// Counts the active passes of backward() and accumulate() on this thread.
 struct InsidePass {
     InsidePass() { ++depth; }
     ~InsidePass() { --depth; }

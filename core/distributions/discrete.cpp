@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Returns the parameter that is defined.
+// Returns the parameter that is defined. Throws ValueError unless exactly one is defined, and
+// DTypeError unless it is floating.
 const Tensor& only_parameter(const char* distribution, const ProbsOrLogits& p) {
     if (p.probs.defined() == p.logits.defined())
         throw ValueError(str(distribution, ": exactly one of probs and logits must be given: ",
@@ -28,7 +29,7 @@ Tensor limited(const Tensor& probs) {
     return clamp(probs, epsilon, 1 - epsilon);
 }
 
-// Returns the least finite number of the dtype.
+// Returns the least finite number of f64, f16 or bf16. For f32, returns the number of bf16.
 double lowest(DType dtype) {
     return dtype == f64   ? -std::numeric_limits<double>::max()
            : dtype == f16 ? -65504.0

@@ -10,7 +10,7 @@ constexpr double kLogTwoPi = 1.83787706640934548356;
 
 Tensor mirrored(const Tensor& x) { return transpose(x, -2, -1); }
 
-// Returns the lower factor of the inverse of a matrix.
+// Returns the lower Cholesky factor of the inverse of a precision matrix.
 Tensor factor_of_inverse(const Tensor& precision) {
     const Tensor factor = linalg::cholesky(flip(precision, {-2, -1}));
     const Tensor inverse_factor = mirrored(flip(factor, {-2, -1}));
@@ -23,7 +23,7 @@ Tensor half_log_determinant(const Tensor& factor) {
     return sum(log(diagonal(factor, 0, -2, -1)), -1);
 }
 
-// Returns |L^-1 x|^2.
+// Returns |L^-1 x|^2 for the lower factor L.
 Tensor mahalanobis(const Tensor& factor, const Tensor& x) {
     return sum(square(linalg::solve_triangular(factor, unsqueeze(x, -1), false)), {-2, -1});
 }

@@ -64,7 +64,8 @@ bool overlap(const Chunk& a, const Chunk& b) {
     return true;
 }
 
-// Checks that the chunks of tensors contain every element exactly once.
+// Throws FileError unless the chunks of a tensor contain every element exactly once, and their
+// items are long enough.
 class ChunkCheck {
   public:
     explicit ChunkCheck(std::string path) : path_(std::move(path)) {}
@@ -131,7 +132,7 @@ class ChunkCheck {
     std::string path_;
 };
 
-// Checks that items are within their files and share no bytes.
+// Throws FileError unless items are within their files and share no bytes.
 class ItemCheck {
   public:
     explicit ItemCheck(const std::string& folder) : folder_(folder) {}

@@ -145,7 +145,7 @@ struct Imported {
 };
 
 // Finds the memory range of the elements. With negative strides, the first element does not have
-// the lowest address.
+// the lowest address. Throws ValueError if the range exceeds the address space or is not aligned.
 void find_extent(const Array& array, Imported& in) {
     const std::int64_t size = size_of(in.dtype);
     std::int64_t low = 0, high = 0;

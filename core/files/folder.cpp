@@ -67,7 +67,8 @@ void add_contents(int parent, const std::string& name, const std::string& path,
     }
 }
 
-// Removes a file, or a folder with its contents, from an open folder. Returns -errno on failure.
+// Removes a file, or a folder with its contents, from an open folder. Returns 0, also if nothing
+// has the name, or -errno. Throws FileError if a folder cannot be listed.
 int remove_below(int parent, const std::string& name, const std::string& path) {
     FileStatus status;
     int result = file_system().status(parent, name, status);
@@ -87,8 +88,8 @@ int remove_below(int parent, const std::string& name, const std::string& path) {
 }
 
 // Opens the folder that contains `name`, a path below `folder`, without following links. Calls
-// operation(descriptor, last part of the path) and returns the result, or 0 if there is nothing at
-// the path.
+// operation(descriptor, last part of the path) and returns the result. Returns 0 if there is
+// nothing at the path or a part of the path is a link, and -errno if a folder cannot be opened.
 template <class Operation>
 int in_folder_of(const std::string& name, int parent, const std::string& folder,
                  const Operation& operation) {

@@ -35,8 +35,8 @@ constexpr std::pair<const char*, DType> kDTypes[] = {
 // `reason` to the error.
 class HeaderReader {
   public:
-    // Reserves memory for as many entries as the text has braces, because a vector that grows needs
-    // three times the memory.
+    // Reserves memory for at most as many entries as the text has braces, because a vector that
+    // grows needs three times the memory.
     explicit HeaderReader(const std::string& text) {
         entries.reserve(std::min({static_cast<std::size_t>(std::ranges::count(text, '{')),
                                   text.size() / kShortestEntry, kMaxSafetensorsTensors}));

@@ -63,7 +63,8 @@ void sort_parts(const std::string& context, const std::string& name, ShardedFold
                     " is in no file"));
 }
 
-// Reads the entry of one tensor. Throws ValueError if it is invalid.
+// Reads the entry of one tensor. Throws ValueError, or IndexError for a missing key, if it is
+// invalid.
 ShardedFolder::Entry entry_from(const Tree& tree) {
     ShardedFolder::Entry entry;
     const std::string& dtype = tree["dtype"].string();
@@ -223,8 +224,8 @@ const ShardedFolder::Entry& ShardedFolder::entry(const std::string& name) const 
     return found->second;
 }
 
-// Returns the elements [begin, begin + count) of a tensor as parts that are mapped into memory and
-// verified, in the order of their elements.
+// Returns the elements [begin, begin + count) of a tensor as parts, in the order of their elements.
+// The parts are mapped into memory if they are aligned, and verified if check_ is set.
 std::vector<Tensor> ShardedFolder::pieces(const std::string& name, std::int64_t begin,
                                           std::int64_t count) const {
     const Entry& entry = this->entry(name);

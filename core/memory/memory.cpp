@@ -116,7 +116,8 @@ void flush(Cache& c) noexcept {
     }
 }
 
-// Allocates a new block. Returns null if there is no memory or the limit is reached.
+// Allocates a new block. Returns null if there is no memory or the limit is reached. Throws
+// UsageError if a custom allocator returns a misaligned block.
 void* take_new(Cache& c, std::size_t size) {
     if (static_cast<std::int64_t>(size) > c.limit - c.stats.reserved) return nullptr;
     const HostAllocator allocator = c.allocators[c.current_allocator];

@@ -164,7 +164,8 @@ std::string percent(std::int64_t part, std::int64_t whole) {
 
 using Line = std::vector<std::string>;
 
-// Pads all cells to the widest cell of their column. Names are aligned left, numbers right.
+// Returns the lines as a table with rules. Cells are padded to the widest cell of their column.
+// Columns for which `left` is true are aligned left, the other columns right.
 std::string align_columns(const std::vector<Line>& lines, const std::vector<bool>& left) {
     std::vector<std::size_t> width(left.size(), 0);
     for (const Line& line : lines)

@@ -46,8 +46,9 @@ std::string five_digits(std::size_t number) {
     return std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits;
 }
 
-// Returns the shards as lists of indices into `weights`. Skips each weight that shares memory with
-// an earlier weight (is_first is false); the caller adds it to the shard of the earlier weight.
+// Returns the shards as lists of indices into `weights`. A weight with more than `limit` bytes gets
+// a shard of its own. Skips each weight that shares memory with an earlier weight (is_first is
+// false); the caller adds it to the shard of the earlier weight.
 std::vector<std::vector<std::size_t>> fill_shards(const std::vector<WeightSize>& weights,
                                                   const std::vector<bool>& is_first,
                                                   std::int64_t limit) {

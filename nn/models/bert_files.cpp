@@ -1,4 +1,4 @@
-// Reads and writes BERT models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes BERT models in Hugging Face's layout: config.json and the weight files.
 #include <string_view>
 #include <utility>
 

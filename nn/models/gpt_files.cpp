@@ -1,4 +1,5 @@
-// Reads and writes GPT-2 models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes GPT-2 models in Hugging Face's layout: config.json, generation_config.json and
+// the weight files.
 #include "core/tree/tree.h"
 #include "nn/models/gpt.h"
 #include "nn/models/pretrained.h"

@@ -1,4 +1,5 @@
-// Reads and writes Llama models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes Llama models in Hugging Face's layout: config.json, generation_config.json and
+// the weight files.
 #include "core/files/file.h"
 #include "core/tree/tree.h"
 #include "nn/models/llama.h"

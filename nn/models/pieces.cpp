@@ -49,7 +49,8 @@ Tensor logits_of(const LanguageHead& head, const Tensor& x) {
     return linear(x, head.head_weight(), head.head_bias());
 }
 
-// Returns the mean cross entropy of the logits of x [..., C] and targets [N].
+// Returns the mean cross entropy of the logits of x [..., C] and targets [N], for a head without
+// bias.
 Tensor loss_of(const LanguageHead& head, const Tensor& x, const Tensor& targets) {
     const Tensor rows = x.reshape({-1, x.size(-1)});
     if (head.head_policy)

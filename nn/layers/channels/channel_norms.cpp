@@ -20,7 +20,8 @@ InstanceNorm<kSpatial>::InstanceNorm(std::int64_t channels, InstanceNormOptions 
     num_batches_tracked = zeros({}, {i64});
 }
 
-// Updates the running statistics with a batch [N, channels, ...].
+// Updates the running statistics with a batch [N, channels, ...], unless the momentum is 0 or not
+// set.
 template <int kSpatial>
 void InstanceNorm<kSpatial>::update(const Tensor& x) {
     const double factor = momentum.value_or(0);

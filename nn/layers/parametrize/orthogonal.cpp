@@ -56,7 +56,8 @@ Tensor OrthogonalWeight::start(const Tensor& weight, const OrthogonalOptions& op
             base = orthogonalized(with_columns(q, randn(shape_of_columns(q, n - k), like)));
         else
             base = is_orthogonal(q) ? clone(q) : orthogonalized(q);
-        // With this parameter, the map householder returns the identity.
+        // With this parameter, all maps return the identity; the map householder needs the factor
+        // -1.
         return mul(expand(eye(weight.size(-2), weight.size(-1), like), weight.shape()), -1);
     }
     if (map != OrthogonalMap::householder) return weight;

@@ -8,8 +8,8 @@
 namespace axle::nn::recurrent {
 namespace {
 
-// Returns consecutive rows of x. The parts share one node, so that a single cat combines their
-// gradients.
+// Splits x into parts with these numbers of rows. The parts share one node, so that a single cat
+// combines their gradients.
 std::vector<Tensor> split_rows(const Tensor& x, const std::vector<std::int64_t>& sizes) {
     if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size == sizes[0]; }) &&
         sizes[0] > 0)

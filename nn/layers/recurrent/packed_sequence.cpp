@@ -158,7 +158,7 @@ std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
         throw ValueError(str(kOp,
                              ": total_length must be at least the largest length: total_length ",
                              time, ", largest length ", longest));
-    Lengths starts;  // starts[t] is the position of the first element t
+    Lengths starts;  // starts[t] is the first row of data with an element t
     std::int64_t total = 0;
     for (const std::int64_t size : sequence.batch_sizes) starts.push_back(total), total += size;
     const Lengths positions = sorted_positions(sequence);

@@ -50,7 +50,8 @@ Tensor of_rows(const Tensor& ids, const Tensor& weight, const Tensor& weights,
     return total / clamp(count, 1, {}).to(total.dtype());
 }
 
-// Returns the result for ids [n] and the offsets of bags.
+// Returns the result for ids [n] and the offsets of bags. Throws ValueError if the offsets are
+// invalid; if they are on a GPU, only in the mode max.
 Tensor of_offsets(const Tensor& ids, const Tensor& weight, Tensor offsets, const Tensor& weights,
                   const EmbeddingBagOptions& options) {
     const std::int64_t n = ids.size(0), bags = offsets.size(0), width = weight.size(1);
@@ -82,7 +83,7 @@ Tensor of_offsets(const Tensor& ids, const Tensor& weight, Tensor offsets, const
     }
     if (!offsets.device().is_cuda() && !offsets.device().is_meta())
         check_offsets(host_values(offsets), n);
-    // bag[i] is the number of offsets up to position i, minus 1. The last position is for empty
+    // bag[i] is the number of offsets up to position i, minus 1. Position n of `begun` is for empty
     // bags at the end.
     offsets = offsets.to(i64);
     const Tensor one = ones({bags}, {i64, ids.device()});

@@ -1,4 +1,5 @@
-// Reads and writes Mixtral models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes Mixtral models in Hugging Face's layout: config.json, generation_config.json and
+// the weight files.
 #include "nn/models/pretrained.h"
 #include "nn/models/rope_fields.h"
 #include "nn/models/text/mixtral.h"

@@ -1,4 +1,5 @@
-// Reads and writes T5 models: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes T5 models in Hugging Face's layout: config.json, generation_config.json and the
+// weight files.
 #include "nn/models/pretrained.h"
 #include "nn/models/text/t5.h"
 

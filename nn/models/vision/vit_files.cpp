@@ -1,4 +1,4 @@
-// Reads and writes vision transformers: config.json and model.safetensors in Hugging Face's layout.
+// Reads and writes vision transformers in Hugging Face's layout: config.json and the weight files.
 #include <utility>
 
 #include "nn/models/pretrained.h"
