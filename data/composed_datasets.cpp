@@ -47,7 +47,8 @@ std::string text_of(const std::vector<Scalar>& lengths) {
     return text + "]";
 }
 
-// Returns the numbers of samples for fractions of n samples.
+// Returns the numbers of samples for fractions of n samples. The samples that remain after rounding
+// down go to the first parts. Throws ValueError unless the fractions are in [0, 1] and add up to 1.
 std::vector<std::int64_t> sizes_of_fractions(const std::vector<Scalar>& lengths, std::int64_t n) {
     std::vector<std::int64_t> sizes;
     double sum = 0;

@@ -19,7 +19,7 @@ void check_lengths(const char* who, const Indices& lengths) {
                 str(who, ": lengths must not be negative: sample ", i, " has length ", lengths[i]));
 }
 
-// Creates the generator of the options if they shuffle, and sets it to null otherwise.
+// If the options shuffle, creates their generator unless they have one. Otherwise, sets it to null.
 template <class Options>
 void complete(Options& options) {
     if (!options.shuffle) {
@@ -36,7 +36,7 @@ class Shuffle {
         : is_random_(generator != nullptr),
           random_(is_random_ ? generator->initial_seed() + static_cast<std::uint64_t>(epoch) : 0) {}
 
-    // Returns the integers 0 to n - 1.
+    // Returns the integers 0 to n - 1 in this order.
     Indices operator()(std::int64_t n) {
         if (is_random_) return randperm(n, random_);
         Indices all(static_cast<std::size_t>(n));

@@ -69,7 +69,7 @@ Tensor norm_of_parts(const char* op, const std::vector<Tensor>& params, const Gr
 }
 
 // Returns the norm of the gradients of all parameters. A slice that several processes have counts
-// once.
+// once. Throws ValueError for an invalid norm_type.
 Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
                      double norm_type) {
     check_norm_type(op, norm_type);

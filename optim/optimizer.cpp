@@ -278,7 +278,7 @@ void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t 
 }
 
 // Returns the seed of one parameter, derived from the group's seed so that parameters do not share
-// random numbers.
+// random numbers. Chooses the group's seed if it is not set.
 std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     std::optional<std::uint64_t>& seed = this->group(group).rounding_seed;
     const auto pair = [](const std::array<std::uint32_t, 4>& words) {
@@ -294,8 +294,7 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Returns the complete state of a parameter, converted to the current device of the parameter and
-// to state_dtype().
+// Returns the complete state of a parameter on its current device, with buffers of buffer_dtype().
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     const Tensor part = autograd::local_part(param);
     // Every replay would reset the state if its creation were captured.
@@ -316,8 +315,8 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     return states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
-// Creates the missing parts of a state, and converts the existing parts to the current device of
-// the parameter and to state_dtype().
+// Creates the missing parts of a state, and moves the existing parts to the current device of the
+// parameter. Converts buffers to buffer_dtype().
 void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());

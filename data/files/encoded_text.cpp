@@ -1,4 +1,5 @@
-// Token sources that encode parts of a text file when their tokens are read.
+// Token sources that encode parts of a text file when their tokens are read, and the functions
+// encode_file() of the tokenizers.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -33,7 +34,7 @@ class ByteFile : public TokenSource {
 // is its offset in the file. Otherwise, the offset of every kStride-th token is kept.
 class CharacterFile : public TokenSource {
   public:
-    // Throws FileError if a character is not in the vocabulary.
+    // Throws FileError if the file is not valid UTF-8 or a character is not in the vocabulary.
     CharacterFile(const std::string& path, CharTokenizer tokenizer)
         : file_(path), tokenizer_(std::move(tokenizer)) {
         bool is_wide = false;

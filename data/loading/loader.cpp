@@ -51,8 +51,8 @@ void check_size(std::optional<std::int64_t> size, const LoaderOptions& options) 
             "or set allow_empty for a loader without batches");
 }
 
-// Throws ValueError if drop_last leaves no batches. `samples` and `batches` are the numbers for all
-// processes.
+// Throws ValueError if drop_last leaves no batches and allow_empty is false. `samples` and
+// `batches` are the numbers for all processes.
 void check_batches(std::int64_t samples, std::int64_t batches, const LoaderOptions& options) {
     if (batches == 0 && samples > 0 && options.drop_last && !options.allow_empty)
         throw ValueError(

@@ -1,4 +1,4 @@
-// Functions of DataLoader that select and count the batches of a process.
+// Functions of DataLoader and SkipDataLoader that select and count the batches of a process.
 #include <limits>
 
 #include "data/loading/loader.h"

@@ -67,7 +67,7 @@ SavedPosition read(const Tree& state) {
 }
 
 // Converts a position for a loader whose total batch size is `total`, if the samples read so far
-// form complete steps of that loader.
+// form complete steps of that loader. A position outside a pass becomes 0.
 void convert_steps(SavedPosition& saved, std::int64_t total) {
     if (saved.total_batch_size <= 0 || total <= 0) return;
     std::int64_t read = 0;

@@ -30,7 +30,8 @@ std::int64_t longest(const std::vector<Tensor>& tensors) {
     return length;
 }
 
-// Returns a batch of the tensors, which must have rows of the same shape, and the same dtype.
+// Returns a batch of the tensors, padded along dimension 0. They must have rows of the same shape,
+// and the same dtype.
 Tensor padded(const std::vector<Tensor>& tensors, const Padding& padding) {
     if (!std::all_of(tensors.begin(), tensors.end(), is_plain)) {
         std::vector<Tensor> same;

@@ -24,7 +24,8 @@ Tensor average(const Tensor& old, const Tensor& squares, const Tensor& fraction)
     return old + fraction * (squares - old);
 }
 
-// Returns the average of squared gradients after the step. Writes the state.
+// Returns the average of squared gradients after the step. With 2 or more dimensions, approximates
+// it from the averages of rows and columns. Writes the state.
 Tensor variance_of(const Tensor& gradient, const ParamState& state, const TensorStep& step,
                    const AdafactorOptions& options, double eps) {
     const Tensor squares = gradient * gradient;

@@ -38,7 +38,7 @@ Tensor dequantized(const Tensor& codes, const Tensor& largest, const Code& code)
     return narrow(flatten(in_blocks(numbers) * unsqueeze(largest, 1)), 0, 0, codes.numel());
 }
 
-// Writes the codes and the largest magnitudes of a moment.
+// Writes the codes of a moment and the largest magnitude of each block.
 void quantize(const Tensor& moment, const Code& code, const TensorStep& step, const Tensor& codes,
               const Tensor& largest) {
     const Tensor blocks = in_blocks(moment);
@@ -48,7 +48,7 @@ void quantize(const Tensor& moment, const Code& code, const TensorStep& step, co
     step.write(codes, narrow(flatten(bucketize(scaled, code.limits)), 0, 0, codes.numel()));
 }
 
-// The factors of one step, 0-d tensors of the dtype of the moments.
+// The factors of one step. The tensors are 0-d and have the dtype of TensorStep::gradient().
 struct Factors {
     double eps, decay;
     Tensor rate, root;  // lr / (1 - beta1^t), and sqrt(1 - beta2^t)
@@ -71,8 +71,8 @@ void AdamW8bitOptions::check(const char* op) const {
     refuse_stochastic_rounding(op, stochastic_rounding);
 }
 
-// [0.1, 1] is divided into 2^e (with a sign) or 2^(e + 1) equal parts. A number with the exponent e
-// is 10^(e - 6) times the middle of a part. The numbers 0 and 1 complete the 256.
+// For each e from 0 to 6, [0.1, 1] is divided into 2^e (with a sign) or 2^(e + 1) equal parts, and
+// each number is 10^(e - 6) times the middle of a part. The numbers 0 and 1 complete the 256.
 Tensor AdamW8bit::dynamic_code(bool has_sign) {
     std::vector<double> numbers = {0, 1};
     for (int e = 0; e < 7; ++e) {
@@ -111,7 +111,7 @@ void AdamW8bit::step_param(const Tensor& param, const ParamState& state, const T
                              .decay = 1 - group.lr * group.weight_decay,
                              .rate = (group.lr / (1.0 - pow(beta1, t))).to(wide),
                              .root = sqrt(1.0 - pow(beta2, t)).to(wide)};
-    const Tensor values = flatten(param.detach());  // a copy if the parameter is strided
+    const Tensor values = flatten(param.detach());  // may be a copy
     const Tensor mean = flatten(state.buffers[0]), square = flatten(state.buffers[1]);
     const bool quantized = is_quantized(param);
     const Code signed_code = quantized ? code_on(true, wide, param.device()) : Code();

@@ -103,7 +103,8 @@ void LBFGS::move(const std::vector<Tensor>& from, double t, const Tensor& direct
     }
 }
 
-// Adds the last step and its change of the gradient to the history, if the curvature is positive.
+// Adds the last step and its change of the gradient to the history, if the curvature is above
+// 1e-10. Removes the oldest step if the history is full.
 void LBFGS::update_history(const Tensor& gradient) {
     Pair pair{.gradient_change = gradient - state_.gradient, .step = state_.direction * state_.t};
     const double curvature = product(pair.gradient_change, pair.step);
@@ -116,7 +117,7 @@ void LBFGS::update_history(const Tensor& gradient) {
 }
 
 // Returns minus the approximate inverse Hessian times the gradient (the two-loop recursion,
-// algorithm 7.4).
+// algorithm 7.4 of Nocedal and Wright, Numerical Optimization).
 Tensor LBFGS::direction_for(const Tensor& gradient) const {
     Tensor q = neg(gradient);
     std::vector<double> alphas(state_.history.size());
@@ -134,7 +135,8 @@ Tensor LBFGS::direction_for(const Tensor& gradient) const {
     return direction;
 }
 
-// Searches along the direction of the state. Sets t, and moves the parameters to the result.
+// Searches along the direction of the state. Sets t and `evaluations`, and moves the parameters to
+// the result.
 LBFGS::Evaluation LBFGS::search(const std::function<Tensor()>& closure, const Evaluation& start,
                                 double slope, std::int64_t max_evaluations,
                                 std::int64_t& evaluations) {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kDecrease = 1e-4, kCurvature = 0.9;
 
-// Returns the minimum in [low, high] of the cubic polynomial through two points with their slopes.
+// Returns the position of the minimum of the cubic polynomial through two points with their slopes,
+// limited to [low, high]. Returns the middle of [low, high] if the polynomial has no minimum.
 double cubic_minimum(const LinePoint& a, const LinePoint& b, double low, double high) {
     const double d1 = a.slope + b.slope - 3 * (a.value - b.value) / (a.t - b.t);
     const double square = d1 * d1 - a.slope * b.slope;
@@ -52,7 +53,8 @@ class Search {
         low_ = a.value <= b.value ? 0 : 1;
     }
 
-    // Moves outwards until an interval contains a point that satisfies the Wolfe conditions.
+    // Moves outwards until an interval contains a point that satisfies the Wolfe conditions, at
+    // most max_steps_ times.
     void bracket(double t) {
         LinePoint previous = start_, point = evaluate(t);
         for (; steps_ < max_steps_; ++steps_) {
@@ -83,7 +85,8 @@ class Search {
         return std::abs(t - right) < std::abs(t - left) ? right - margin : left + margin;
     }
 
-    // Shrinks the interval around a point that satisfies the Wolfe conditions.
+    // Shrinks the interval until a point satisfies the Wolfe conditions, the interval is small, or
+    // max_steps_ is reached.
     void zoom(double length, double min_change) {
         for (; !done_ && steps_ < max_steps_; ++steps_) {
             if (std::abs(ends_[1].t - ends_[0].t) * length < min_change) return;

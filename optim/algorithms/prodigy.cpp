@@ -89,7 +89,8 @@ double Prodigy::rate() const {
     return most;
 }
 
-// Updates the averages of all parameters whose rate is not 0.
+// Updates the averages of the parameters in `slots`, except in groups whose lr is 0. Returns the
+// sums for the estimate of d.
 Prodigy::Sums Prodigy::average(std::span<const kernels::Slot> slots,
                                const std::vector<Tensor>& params, const TensorStep& step, double d,
                                double dlr) const {

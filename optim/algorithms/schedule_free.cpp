@@ -17,7 +17,7 @@ double step_weight(const auto& o) {
     return std::pow(static_cast<double>(o.k), o.r) * std::pow(o.lr_max, o.weight_lr_power);
 }
 
-// Counts a step of the group.
+// Counts a step of the group, and updates its scheduled rate and its sum of weights.
 void count_step(auto& o) {
     ++o.k;
     const double warmup =

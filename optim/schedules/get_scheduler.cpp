@@ -79,7 +79,7 @@ class Kwargs {
 struct Request {
     Optimizer& optimizer;
     std::int64_t warmup;                   // 0 if not given
-    std::optional<std::int64_t> training;  // set if needed
+    std::optional<std::int64_t> training;  // always set for Needs::training
     const Kwargs& kwargs;
 };
 

@@ -29,7 +29,6 @@ void check(bool is_valid, const std::string& what, double value) {
     if (!is_valid || !std::isfinite(value)) throw ValueError(str(kName, ": ", what, ": ", value));
 }
 
-// Returns (1 + cos(pi x)) / 2.
 double half_cosine(double x) { return 0.5 * (1 + std::cos(kPi * x)); }
 
 double wsd_share_at(WsdDecay decay, double q) {

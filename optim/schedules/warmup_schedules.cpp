@@ -13,6 +13,7 @@ double ratio(std::int64_t part, std::int64_t whole) {
 }
 
 // Returns a factor function: t / warmup during warmup, then after(t - warmup, training - warmup).
+// Throws ValueError if warmup or training is negative.
 template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
