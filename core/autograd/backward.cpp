@@ -313,7 +313,8 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root; ones if it is not given. Throws UsageError or ShapeError.
+// Returns one gradient per root; if it is not given, 1 for a root with one element. Throws
+// UsageError if a gradient is missing or a root has no history, and ShapeError if shapes differ.
 std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())

@@ -10,6 +10,7 @@ namespace axle::linalg {
 namespace {
 
 // Returns the solutions of A X = B without a gradient. A and B have the same batch dimensions.
+// Throws LinAlgError if a matrix is singular.
 Tensor solutions(const char* op, const Tensor& a, const Tensor& b) {
     if (b.device().is_meta()) return empty_like(b);
     const std::int64_t n = a.size(-1), k = b.size(-1);
@@ -27,7 +28,7 @@ Tensor solutions(const char* op, const Tensor& a, const Tensor& b) {
     return to(x, b.device());
 }
 
-// Returns the lower Cholesky factors of x.
+// Returns the lower Cholesky factors of x. Throws LinAlgError if a matrix is not positive-definite.
 Tensor lower_factor(const char* op, const Tensor& x) {
     Tensor y;
     if (x.device().is_meta()) {

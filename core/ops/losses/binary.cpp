@@ -29,7 +29,7 @@ void check_binary(const char* op, const Tensor& x, const Tensor& target,
     check_weight(op, x, options.pos_weight, "pos_weight ");
 }
 
-// Returns losses times the weight, reduced and converted to the result's dtype.
+// Returns the losses, times the weight if it is defined, reduced and converted to dtype.
 Tensor finish_binary(const Tensor& losses, const BinaryCrossEntropyOptions& options, DType dtype) {
     const Tensor weighted =
         options.weight.defined() ? mul(losses, to(options.weight, losses.dtype())) : losses;

@@ -25,7 +25,8 @@ Tensor difference_of(const Tensor& x, const Tensor& target) {
     return sub(to(x, wide), to(target, wide));
 }
 
-// Returns losses times the weight, reduced. The mean divides by the sum of the weights.
+// Returns the losses, times the weight if it is defined, reduced and converted to the dtype
+// `result`. A weighted mean divides by the sum of the weights.
 Tensor reduce_weighted(const Tensor& losses, const Tensor& weight, Reduction reduction,
                        DType result) {
     if (!weight.defined()) return reduce_losses(losses, reduction, result);

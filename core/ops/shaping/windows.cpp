@@ -113,8 +113,8 @@ Tensor columns_of(const Tensor& x, const Windows& w) {
                   [w](const Grads& dy, Needs) -> Grads { return {images_of(dy[0], w)}; });
 }
 
-// Returns images [N, C, H, W] in which each pixel is the sum of its values in the columns [N, C *
-// kernel.h * kernel.w, windows].
+// Sums columns [N, C * kernel.h * kernel.w, windows] into images [N, C, H, W]: each pixel is the
+// sum of its values in the columns.
 Tensor images_of(const Tensor& columns, const Windows& w) {
     Tensor y;
     {
