@@ -109,7 +109,8 @@ ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 
 namespace {
 
-// Returns the elements of x in row-major order. Messages begin with `op`.
+// Returns the elements of x in row-major order. Messages begin with `op`. Throws DeviceError on the
+// meta device, and DTypeError unless x has a compute dtype.
 std::vector<double> elements_of(const char* op, const Tensor& x) {
     if (x.device().is_meta())
         throw DeviceError(str(op, ": the tensor is on the meta device and has no data"));

@@ -93,7 +93,7 @@ void FusedOptimizer::for_remaining(const std::vector<FusedOptimizer*>& optimizer
 }
 
 // Runs the first of two passes, which computes the norms of the gradients and does not update
-// parameters.
+// parameters. Throws UsageError if a parameter already has a gradient.
 void FusedOptimizer::measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss) {
     std::vector<Tensor> reached;
     const int depth = autograd::backward_depth() + 1;

@@ -278,7 +278,8 @@ void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t 
 }
 
 // Returns the seed of one parameter, derived from the group's seed so that parameters do not share
-// random numbers. Chooses the group's seed if it is not set.
+// random numbers. Chooses the group's seed if it is not set. Throws UsageError instead during a
+// capture.
 std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     std::optional<std::uint64_t>& seed = this->group(group).rounding_seed;
     const auto pair = [](const std::array<std::uint32_t, 4>& words) {
@@ -295,6 +296,7 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
 }
 
 // Returns the complete state of a parameter on its current device, with buffers of buffer_dtype().
+// Throws UsageError if the state does not exist yet during a capture.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     const Tensor part = autograd::local_part(param);
     // Every replay would reset the state if its creation were captured.
@@ -316,7 +318,8 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
 }
 
 // Creates the missing parts of a state, and moves the existing parts to the current device of the
-// parameter. Converts buffers to buffer_dtype().
+// parameter. Converts buffers to buffer_dtype(). Throws ShapeError if a buffer has a wrong number
+// of elements.
 void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());

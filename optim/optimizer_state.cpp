@@ -52,7 +52,7 @@ void from_tree(const Tree& tree, NamedOption::Number& value) {
 }
 
 // Returns a saved number, such as a step count, as a 0-d tensor. Files of older PyTorch versions
-// contain a number that is not a tensor.
+// contain a number that is not a tensor. Throws ShapeError if a tensor does not have one element.
 Tensor number_tensor(const char* optimizer, const char* name, const Tree& tree,
                      const TensorOptions& options) {
     if (tree.is_tensor()) {

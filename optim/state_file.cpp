@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view kPrefix = "state.";
 constexpr const char* kGroups = "param_groups";
 
-// Splits "state.12.exp_avg" into 12 and "exp_avg".
+// Splits "state.12.exp_avg" into 12 and "exp_avg". Throws ValueError for a name of another form, or
+// if the index is not less than `params`.
 std::pair<std::size_t, std::string> parse_name(const std::string& name, std::size_t params) {
     std::size_t index = 0;
     const char* const end = name.data() + name.size();

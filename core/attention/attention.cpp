@@ -56,6 +56,7 @@ void check_dropout(const AttentionOptions& options) {
 }
 
 // Returns the mask expanded to the shape of the scores, or an undefined tensor if there is no mask.
+// Throws DeviceError, DTypeError or ShapeError for an unsuitable mask.
 Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     if (!mask.defined()) return {};
     check_device(kAttention, {&q, &mask});

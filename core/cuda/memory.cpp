@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxDevices = 64;
 
 // Returns the allocator of a device. It is never destroyed because tensors can outlive static
-// objects.
+// objects. Throws DeviceError unless the index is in [0, kMaxDevices).
 Memory& memory(int device) {
     static auto* const all = [] {
         auto* const made = new std::array<Memory, kMaxDevices>;

@@ -216,7 +216,8 @@ Tensor without_leading_ones(const Tensor& value, int dims) {
 }
 
 // Returns x with the value written, or added, to the elements that the indices select. This is the
-// recorded form of index_put_, which has a gradient.
+// recorded form of index_put_, which has a gradient. Throws ShapeError unless the value can be
+// broadcast to these elements.
 Tensor with_values(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value,
                    bool accumulate) {
     const Tensor numbers = axle::reshape(arange(x.numel(), {.device = x.device()}), x.shape());

@@ -37,7 +37,8 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     return all;
 }
 
-// Returns the part of x that remains after negative padding.
+// Returns the part of x that remains after negative padding. Throws ShapeError if more than a whole
+// dimension is cropped.
 Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& all) {
     Tensor y = x;
     for (const auto& [d, before, after] : all) {

@@ -151,7 +151,7 @@ Tree DataLoader::state_dict() const {
 }
 
 // If batch sizes vary, the saved position counts batches. Converts it to the position for the
-// number of processes of this loader.
+// number of processes of this loader. Throws ValueError if there is no such position.
 void DataLoader::convert_varying_batches(SavedPosition& saved) const {
     if (saved.finished) saved.position = 0;
     if (saved.micro_batches != micro_batches_ || micro_batches_ > 1)
@@ -171,7 +171,8 @@ void DataLoader::convert_varying_batches(SavedPosition& saved) const {
 }
 
 // Adapts a state to the number of samples of this loader. Returns the batches of all processes in
-// the pass if the dataset has grown during the pass, and nullptr otherwise.
+// the pass if it continues with a grown dataset, otherwise nullptr. Throws ValueError if the
+// position exceeds the pass, or if the loader cannot continue and restart_if_resized is false.
 std::shared_ptr<const BatchSampler> DataLoader::continue_resized(SavedPosition& saved) const {
     const std::int64_t now = num_samples().value_or(saved.num_samples.value_or(0));
     const std::int64_t before = saved.num_samples.value_or(now);

@@ -28,7 +28,7 @@ void check_mask(const char* name, const Tensor& mask) {
 
 // Combines both masks into one mask for scaled_dot_product_attention that can be broadcast to
 // [batch, heads, Tq, keys], for q [batch, heads, Tq, D]. Returns an undefined tensor if there is no
-// mask.
+// mask. Throws DTypeError or ShapeError for unsuitable masks.
 Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, std::int64_t keys) {
     const std::int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2);
     Tensor attention = masks.attn_mask, padding = masks.key_padding_mask;
@@ -121,7 +121,8 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
 }
 
 // Projects x and returns the query (part = 0), key (1) or value (2) as [batch, heads, time, head
-// size], with the learned key or value.
+// size], with the learned key or value. Throws ShapeError if the dimensions or the width of x are
+// wrong.
 Tensor MultiheadAttention::project(const Tensor& x, int part, bool unbatched) const {
     const std::int64_t sizes[] = {embed_dim_, options_.kdim.value_or(embed_dim_),
                                   options_.vdim.value_or(embed_dim_)};

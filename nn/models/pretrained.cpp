@@ -274,7 +274,7 @@ void PretrainedFolder::check_layers(std::int64_t layers) const {
 
 // Returns the weights in the files by their names in the model. Weights that the model does not
 // have are left out if names.ignored() is true for them, and otherwise keep the names that
-// names.current_name() returns.
+// names.current_name() returns. Throws FileError if two weights have the same name.
 std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;

@@ -48,7 +48,8 @@ class Kwargs {
     void read(const char* key, std::optional<T>& value) const {
         if (find(key) != nullptr) read(key, value.emplace());
     }
-    // Reads an enum value by its name. `names` are in the order of the enum.
+    // Reads an enum value by its name. `names` are in the order of the enum. Throws ValueError for
+    // another name.
     template <class E>
     void read(const char* key, E& value, std::span<const char* const> names) const {
         const Tree* const option = find(key);

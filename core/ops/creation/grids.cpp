@@ -31,7 +31,8 @@ Tensor integers(const std::vector<std::int64_t>& values, const Shape& shape,
     return y;
 }
 
-// Returns the positions on and below a diagonal, or on and above it, as [2, count].
+// Returns the positions on and below a diagonal, or on and above it, as [2, count]. Throws
+// ShapeError if a size is negative, and DTypeError unless the dtype is i64 or i32.
 Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int64_t columns,
                         std::int64_t diagonal, TensorOptions options) {
     const profiler::OpScope scope(op);

@@ -6,7 +6,8 @@ namespace linalg {
 namespace {
 
 // Returns e^x. The gradient is a block of the exponential of a larger matrix (Al-Mohy and Higham,
-// 2009, "Computing the Frechet Derivative of the Matrix Exponential").
+// 2009, "Computing the Frechet Derivative of the Matrix Exponential"). Throws LinAlgError if an
+// element is not finite.
 Tensor exponential_of(const char* op, const Tensor& x) {
     Tensor y;
     const std::int64_t n = x.size(-1);

@@ -95,7 +95,8 @@ Tensor composed_cross_entropy(const Tensor& input, const Tensor& targets, int di
     return reduce_losses(losses, options.reduction, result);
 }
 
-// Returns the cross entropy of class probabilities.
+// Returns the cross entropy of class probabilities. Throws ShapeError if the shapes differ, and
+// ValueError unless ignore_index is negative.
 Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& targets,
                                       const CrossEntropyOptions& options) {
     check_same_shape(kCrossEntropy, input, targets);

@@ -42,7 +42,7 @@ void check_lengths(const char* name, const Tensor& lengths, std::int64_t most, s
                              ", the number of targets is ", total));
 }
 
-// Returns lengths [N] (or [] for one sample) as contiguous i64 on the device.
+// Checks lengths [N] (or [] for one sample) and returns them as contiguous i64 on the device.
 Tensor lengths_on(const char* name, const Tensor& lengths, std::int64_t samples, Device device,
                   std::int64_t most, std::int64_t total) {
     check_device(kCtcLoss, {&lengths});

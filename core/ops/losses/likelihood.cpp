@@ -78,7 +78,8 @@ Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& opt
 
 namespace {
 
-// Returns var in a shape that broadcasts with x.
+// Returns var in a shape that broadcasts with x. Throws ShapeError if the shape of var does not
+// fit.
 Tensor aligned_variance(const char* op, const Tensor& x, const Tensor& var) {
     if (var.shape() == x.shape()) return var;
     if (var.dim() == x.dim() - 1) {

@@ -106,7 +106,8 @@ Labels labels_of(const Subscript& s, int count, int most) {
     return labels;
 }
 
-// Returns the number of dimensions of an operand's ellipsis.
+// Returns the number of dimensions of an operand's ellipsis. Throws ShapeError if the letters do
+// not match the dimensions.
 int ellipsis_dims(const Equation& equation, std::size_t operand, const Tensor& x) {
     const Subscript& s = equation.inputs[operand];
     const int letters = static_cast<int>(s.letters.size()), rest = x.dim() - letters;
@@ -116,7 +117,8 @@ int ellipsis_dims(const Equation& equation, std::size_t operand, const Tensor& x
     return rest;
 }
 
-// Replaces two dimensions of a repeated label by their diagonal, until no label is repeated.
+// Replaces two dimensions of a repeated label by their diagonal, until no label is repeated. Throws
+// ShapeError if the sizes of the two dimensions differ.
 void take_diagonals(const Equation& equation, std::size_t operand, Labelled& x) {
     for (std::size_t i = 0; i < x.labels.size(); ++i) {
         const auto again = std::find(x.labels.begin() + static_cast<std::ptrdiff_t>(i) + 1,
@@ -207,7 +209,8 @@ Labelled contracted(const Labelled& x, const Labelled& y, const std::set<int>& n
 }
 
 // Returns the operands with their labels. Repeated labels of an operand are replaced by their
-// diagonal, and dimensions of size 1 that broadcast are removed.
+// diagonal, and dimensions of size 1 that broadcast are removed. Throws ShapeError if sizes of the
+// same label differ and none of them is 1.
 std::vector<Labelled> labelled_operands(const Equation& equation,
                                         const std::vector<Tensor>& operands,
                                         const std::vector<int>& ellipses, int most) {

@@ -33,7 +33,8 @@ Tensor product_of(const char* op, const Tensor& a, int a_dims, const Tensor& b, 
     return matmul(a, b);
 }
 
-// Returns beta * x + alpha * product. x has no gradient if beta is 0.
+// Returns beta * x + alpha * product. x has no gradient if beta is 0. Throws DeviceError,
+// DTypeError or ShapeError for operands or factors that do not fit.
 Tensor scaled_sum(const char* op, const Tensor& input, const Tensor& product, Scalar beta,
                   Scalar alpha) {
     check_device(op, {&input, &product});

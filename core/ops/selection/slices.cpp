@@ -41,7 +41,8 @@ Tensor with_dims(const char* op, const Tensor& x, std::int64_t dim, const Tensor
     return reshape(f(at_least_1d(x), d, at_least_1d(source)), {});
 }
 
-// Returns a copy of x in which src replaces part(x).
+// Returns a copy of x in which src replaces part(x). Throws ShapeError if the shapes of src and
+// part(x) differ.
 template <class F>
 Tensor with_part(const char* op, const Tensor& x, const Tensor& src, F part) {
     Tensor y = clone(x.detach());

@@ -41,7 +41,8 @@ void check_counts(const char* op, const Dims& repeats) {
             throw ValueError(str(op, ": the numbers of copies must not be negative: ", repeats));
 }
 
-// Returns the positions 0, 1, ... of the counts, each repeated as often as its count.
+// Returns the positions 0, 1, ... of the counts, each repeated as often as its count. Throws
+// DeviceError on the meta device, and ValueError for a negative count.
 Tensor repeated_positions(const Tensor& counts) {
     if (counts.device().is_meta())
         throw DeviceError(

@@ -15,7 +15,7 @@ namespace {
 
 using FractionalMaxima = std::pair<Tensor, Tensor>;
 
-// Returns the output sizes for the given ratios.
+// Returns the output sizes for the given ratios. Throws ValueError unless the ratios are in (0, 1).
 Dims scaled_sizes(const char* op, const Tensor& x, std::initializer_list<double> ratios) {
     Dims size;
     int d = -static_cast<int>(ratios.size());

@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-// Returns the spatial sizes of the result.
+// Checks the arguments and returns the spatial sizes of the result.
 Dims unpooled_size(const char* op, const Tensor& x, const Dims& kernel, const Dims& stride,
                    const Dims& padding, const std::optional<Dims>& given) {
     const int spatial = kernel.size();

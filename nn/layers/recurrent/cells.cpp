@@ -10,7 +10,8 @@ namespace {
 
 using recurrent::Cell;
 
-// Creates the parameters of a cell in the order of PyTorch.
+// Creates the parameters of a cell in the order of PyTorch. Throws ValueError unless the sizes are
+// positive.
 void make_parameters(const char* who, Cell cell, std::int64_t in, std::int64_t hidden, bool bias,
                      std::initializer_list<Tensor*> tensors) {
     if (in < 1 || hidden < 1)

@@ -30,7 +30,8 @@ Lengths inverse(const Lengths& order) {
 
 Tensor index_on(Device device, const Lengths& values) { return tensor(values).to(device); }
 
-// Packs sequences. Row position(b, t) of `rows` is element t of sequence b.
+// Packs sequences. Row position(b, t) of `rows` is element t of sequence b. Throws ValueError
+// unless there are sequences, their lengths are positive and, with enforce_sorted, do not increase.
 template <class Position>
 PackedSequence pack(const char* op, const Tensor& rows, const Lengths& lengths, bool enforce_sorted,
                     Position position) {

@@ -56,7 +56,7 @@ Weights& Stack::weights(std::int64_t layer, bool reverse) {
 }
 
 // Returns the given initial state as [layers * directions, batch, width], or zeros if it is
-// undefined.
+// undefined. Throws ShapeError if it has another shape.
 Tensor Stack::state(const Tensor& given, const char* name, std::int64_t batch, std::int64_t width,
                     bool unbatched, const Tensor& x) const {
     const std::int64_t count = options_.num_layers * directions();

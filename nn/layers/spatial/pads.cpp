@@ -5,7 +5,8 @@
 namespace axle::nn {
 namespace {
 
-// Returns (before, after) for each of the last `spatial` dimensions.
+// Returns (before, after) for each of the last `spatial` dimensions. Throws ValueError unless
+// padding has one number or all of them.
 Dims pad_sides(const std::string& who, const Dims& padding, int spatial) {
     if (padding.size() == 2 * spatial) return padding;
     if (padding.size() != 1)
