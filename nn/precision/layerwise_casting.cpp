@@ -1,6 +1,5 @@
 #include "nn/precision/layerwise_casting.h"
 
-
 #include "core/text/pattern.h"
 #include "nn/layers/conv.h"
 #include "nn/layers/layers.h"
@@ -47,9 +46,8 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
     const std::vector<Pattern> patterns = compiled(options.skip_modules_pattern);
     const auto is_skipped = [&](const std::string& name, const Module& one) {
         if (options.skip_modules && options.skip_modules(one)) return true;
-        return std::any_of(patterns.begin(), patterns.end(), [&](const Pattern& pattern) {
-            return pattern.is_found_in(name);
-        });
+        return std::any_of(patterns.begin(), patterns.end(),
+                           [&](const Pattern& pattern) { return pattern.is_found_in(name); });
     };
     std::vector<std::string> skipped;  // names of the skipped modules, without modules below them
     for (const auto& [name, one] : module.named_modules()) {
