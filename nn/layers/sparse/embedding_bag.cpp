@@ -41,13 +41,15 @@ Tensor of_rows(const Tensor& ids, const Tensor& weight, const Tensor& weights,
         const Tensor is_empty = eq(sum(ne(ids, *options.padding_idx), {1}, true), 0);
         return masked_fill(largest, is_empty, 0);
     }
+    const DType dtype = rows.dtype();
+    if (is_half(dtype)) rows = to(rows, f32);  // sums and counts in 16 bits would be rounded
     if (skipped.defined()) rows = masked_fill(rows, skipped.unsqueeze(-1), 0);
     if (weights.defined()) rows = rows * weights.unsqueeze(-1);
     const Tensor total = sum(rows, {1});
-    if (options.mode == BagMode::sum) return total;
-    if (!skipped.defined()) return total / std::max<std::int64_t>(1, ids.size(1));
+    if (options.mode == BagMode::sum) return to(total, dtype);
+    if (!skipped.defined()) return to(total / std::max<std::int64_t>(1, ids.size(1)), dtype);
     const Tensor count = sum(ne(ids, *options.padding_idx), {1}, true);
-    return total / clamp(count, 1, {}).to(total.dtype());
+    return to(total / clamp(count, 1, {}).to(total.dtype()), dtype);
 }
 
 // Returns the result for ids [n] and the offsets of bags. Throws ValueError if the offsets are
@@ -90,16 +92,18 @@ Tensor of_offsets(const Tensor& ids, const Tensor& weight, Tensor offsets, const
     const Tensor begun = scatter_add(zeros({n + 1}, {i64, ids.device()}), 0, offsets, one);
     const Tensor bag = cumsum(begun, 0).narrow(0, 0, n) - 1;
     Tensor rows = embedding(ids, weight, options.padding_idx);
+    const DType dtype = rows.dtype();
+    if (is_half(dtype)) rows = to(rows, f32);
     const Tensor counted = options.padding_idx ? ne(ids, *options.padding_idx) : Tensor();
     if (counted.defined()) rows = masked_fill(rows, logical_not(counted).unsqueeze(-1), 0);
     if (weights.defined()) rows = rows * weights.unsqueeze(-1);
     const Tensor total = scatter_add(zeros({bags, width}, {rows.dtype(), rows.device()}), 0,
                                      bag.unsqueeze(1).expand({n, width}), rows);
-    if (options.mode == BagMode::sum) return total;
+    if (options.mode == BagMode::sum) return to(total, dtype);
     const Tensor each =
         counted.defined() ? counted.to(rows.dtype()) : ones({n}, {rows.dtype(), rows.device()});
     const Tensor count = scatter_add(zeros({bags}, {rows.dtype(), rows.device()}), 0, bag, each);
-    return total / clamp(count, 1, {}).unsqueeze(1);
+    return to(total / clamp(count, 1, {}).unsqueeze(1), dtype);
 }
 
 }  // namespace

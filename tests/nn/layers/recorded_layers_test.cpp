@@ -139,6 +139,19 @@ TEST(EmbeddingBag, MatchesPyTorch) {
     }
 }
 
+TEST(EmbeddingBag, CountsManyIdsWithWeightsOf16Bits) {
+    for (const DType dtype : {bf16, f16}) {
+        nn::EmbeddingBag layer(2, 1, {.padding_idx = 1});
+        layer.to(dtype);
+        layer.weight.detach().fill_(1);
+        const Tensor ids = zeros({5000}, {.dtype = i64});
+        const Tensor y = layer(ids, zeros({1}, {.dtype = i64}));
+        EXPECT_EQ(y.dtype(), dtype);
+        EXPECT_EQ(y.item(), 1);
+        EXPECT_EQ(layer(ids.unsqueeze(0)).item(), 1);
+    }
+}
+
 TEST(EmbeddingBag, AcceptsEmptyInputs) {
     for (const auto mode : {nn::BagMode::sum, nn::BagMode::mean, nn::BagMode::max}) {
         nn::EmbeddingBag layer(7, 3, {.mode = mode});
