@@ -26,6 +26,13 @@ void check_count(const char* kind, std::size_t before, std::size_t now) {
                              before, " and is ", now));
 }
 
+std::vector<Tensor*> pointers_to(std::vector<Tensor>& tensors) {
+    std::vector<Tensor*> pointers;
+    pointers.reserve(tensors.size());
+    for (Tensor& tensor : tensors) pointers.push_back(&tensor);
+    return pointers;
+}
+
 // Replaces the tensors that require a gradient by views with one common node. The rule of the node
 // is called with the gradients of all elements of `tensors`. Returns false, and adds no node, if no
 // tensor requires a gradient or gradients are not recorded.
@@ -40,8 +47,7 @@ bool add_node(const char* op, const std::vector<Tensor*>& tensors, Rule rule) {
         places.push_back(i);
     }
     if (!grad_enabled() || inputs.empty()) return false;
-    std::vector<Tensor*> outputs;
-    for (Tensor& view : views) outputs.push_back(&view);
+    const std::vector<Tensor*> outputs = pointers_to(views);
     autograd::attach(op, outputs, std::vector<autograd::Input>(inputs.begin(), inputs.end()),
                      [places, count = tensors.size(), rule](const Grads& dy, Needs) -> Grads {
                          Grads all(count), own;
@@ -112,8 +118,7 @@ Module::HookedCall::HookedCall(Module& module, const std::vector<Tensor*>& input
         backward_ = std::make_shared<BackwardCall>();
         backward_->hooks = hooks_;
         backward_->inputs = inputs.size();
-        std::vector<Tensor*> own;
-        for (Tensor& input : inputs_) own.push_back(&input);
+        const std::vector<Tensor*> own = pointers_to(inputs_);
         backward_->inputs_have_node = add_node(
             "module_inputs", own, [call = backward_](Grads& gradients) { call->run(gradients); });
     }
@@ -127,8 +132,7 @@ void Module::HookedCall::finish(std::vector<Tensor>& outputs) {
         check_count("forward", count, outputs.size());
     }
     if (backward_ == nullptr) return;
-    std::vector<Tensor*> own;
-    for (Tensor& output : outputs) own.push_back(&output);
+    const std::vector<Tensor*> own = pointers_to(outputs);
     add_node("module_outputs", own, [call = backward_](Grads& gradients) {
         call->output_gradients = gradients;
         Grads none(call->inputs);

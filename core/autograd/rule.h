@@ -34,8 +34,8 @@ class Rule {
     Rule() = default;
     template <class Function>
         requires(!std::is_same_v<std::decay_t<Function>, Rule>)
-    Rule(
-        Function&& function)  // NOLINT(google-explicit-constructor,*-forwarding-reference-overload)
+    // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+    Rule(Function&& function)
         : function_(new std::decay_t<Function>(std::forward<Function>(function)),
                     [](void* f) { delete static_cast<std::decay_t<Function>*>(f); }),
           call_([](void* f, const Grads& dy, Needs needs) -> Grads {
