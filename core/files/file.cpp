@@ -34,12 +34,11 @@ std::string temporary_name() {
 
 }  // namespace
 
-std::string printable(std::string_view text) {
-    static constexpr std::size_t kLongest = 200;
+std::string printable(std::string_view text, std::size_t limit) {
     static constexpr char kHex[] = "0123456789abcdef";
     std::string out;
     for (std::size_t i = 0; i < text.size();) {
-        if (out.size() >= kLongest) return out + "...";
+        if (out.size() >= limit) return out + "...";
         const auto byte = static_cast<unsigned char>(text[i]);
         const bool ascii = byte >= 0x20 && byte < 0x7f;
         const std::size_t length = ascii ? 1 : utf8_length(text.substr(i));

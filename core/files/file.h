@@ -17,8 +17,8 @@ namespace axle {
 
 // Returns external text (a path, a name in a file) in a form that is safe in a message. Control
 // characters, and bytes that are not printable ASCII or UTF-8, become \xNN. The result is truncated
-// after about 200 bytes.
-std::string printable(std::string_view text);
+// after about `limit` bytes.
+std::string printable(std::string_view text, std::size_t limit = 200);
 // Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 #include <tuple>
 
 #include "core/files/file.h"
-#include "core/text/text.h"
 #include "kernels/error.h"
 
 namespace axle::dist {
@@ -14,19 +12,8 @@ namespace {
 
 constexpr std::size_t kMaxRounds = 65536;  // maximum number of incomplete calls of one group
 constexpr std::size_t kMaxGroups = 65536;
-constexpr std::size_t kMaxListed = 32;  // maximum number of ranks that an error message lists
-
-// Returns text of another process unchanged if it is UTF-8 without control characters, otherwise in
-// the form of printable().
-std::string readable(const std::string& text) {
-    for (std::string_view rest = text; !rest.empty();) {
-        const bool is_ascii = rest[0] >= 0x20 && rest[0] < 0x7f;
-        const std::size_t length = is_ascii ? 1 : utf8_length(rest);
-        if (length == 0) return printable(text);
-        rest.remove_prefix(length);
-    }
-    return text;
-}
+constexpr std::size_t kMaxListed = 32;    // maximum number of ranks that an error message lists
+constexpr std::size_t kMaxReason = 1000;  // maximum number of bytes of a reason in an error message
 
 const char* name_of(ReduceOp op) {
     constexpr const char* kNames[] = {"sum", "mean", "max", "min", "product"};
@@ -209,7 +196,7 @@ void Agreements::check_unavailable(std::uint32_t id, const Group& group, const R
         throw AgreementError(rank, str("rank ", rank, ' ', how, ", but ",
                                        name_of_round(id, group.ranks, round.first.sequence), " (",
                                        name_of(round.first.op), ") needs it",
-                                       why.empty() ? "" : str(": ", readable(why))));
+                                       why.empty() ? "" : str(": ", printable(why, kMaxReason))));
     }
 }
 
