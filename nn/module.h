@@ -274,7 +274,8 @@ class Model : public Module {
     }
 
     std::pair<const void*, std::size_t> object_memory() const override {
-        return {static_cast<const Derived*>(this), sizeof(Derived)};
+        // The conversion to void* keeps one constructor of the pair for all modules.
+        return {static_cast<const void*>(static_cast<const Derived*>(this)), sizeof(Derived)};
     }
 
     // Returns a copy of the module with memory of its own. Tied parameters stay tied if visit()

@@ -16,8 +16,9 @@ inline constexpr std::int64_t kMaxYaml = std::int64_t{256} << 10;
 
 // Parses a YAML document and returns its value. Dates stay text. Throws ValueError, with a message
 // that begins with `name`, for text that is not YAML in UTF-8. Also throws it for keys that are
-// repeated or not text, for tags other than !!str, !!seq and !!map, and for integers beyond 2^53.
-// The limits are kMaxYaml bytes, 10000 values and 32 levels.
+// repeated, null, lists or maps (numbers and booleans as keys become text), for tags other than
+// !!str, !!seq and !!map, for integers beyond 2^53, and for documents of more than kMaxYaml bytes,
+// 10000 values or 32 levels.
 Tree parse_yaml(std::string_view text, const std::string& name);
 
 // Formats a map as YAML text, as yaml.safe_dump does, but without folding lines or sorting keys.

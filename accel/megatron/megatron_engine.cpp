@@ -124,7 +124,7 @@ dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
 SummaryWriter* MegatronEngine::log() {
     if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
     if (log_ == nullptr)
-        log_ = std::make_unique<SummaryWriter>(plugin().tensorboard_dir,
+        log_ = make_owning<SummaryWriter>(plugin().tensorboard_dir,
                                                SummaryWriterOptions{.purge_step = iteration()});
     return log_.get();
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "accel/megatron/megatron_plugin.h"
+#include "core/memory/owning_ptr.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "data/loading/loader.h"
@@ -74,7 +75,7 @@ class MegatronEngine {
     Accelerator& accelerator_;
     nn::Module& model_;
     std::unique_ptr<AbstractTrainStep> train_step_;
-    std::unique_ptr<SummaryWriter> log_;
+    OwningPtr<SummaryWriter> log_;
 };
 
 // Returns a tensor with one element per loss: its mean over the replicas. Each loss must have one

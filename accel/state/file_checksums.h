@@ -55,7 +55,7 @@ class FileBlocks {
   private:
     std::string folder_, name_;
     BlockChecksums blocks_;
-    std::vector<bool> is_verified_;
+    std::vector<char> is_verified_;  // a boolean for each block
     std::optional<InputFile> file_;
 };
 

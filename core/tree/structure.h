@@ -275,11 +275,9 @@ struct Structure<T> {
 // --- the functions of core/tree/tree_utils.h for structured types
 
 template <StructuredType T>
-T recursively_apply(
-    const std::function<Tree(const Tree&)>& f, const T& value,
-    const std::function<bool(const Tree&)>& test =
-        [](const Tree& leaf) { return leaf.is_tensor(); },
-    bool error_on_other_type = false) {
+T recursively_apply(const std::function<Tree(const Tree&)>& f, const T& value,
+                    const std::function<bool(const Tree&)>& test = {},
+                    bool error_on_other_type = false) {
     return apply_as_tree(
         value, [&](const Tree& t) { return recursively_apply(f, t, test, error_on_other_type); });
 }

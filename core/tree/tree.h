@@ -74,7 +74,8 @@ class Tree {
     bool is_list() const { return kind() == Kind::list; }
     bool is_map() const { return kind() == Kind::map; }
 
-    // Return the value. Throw ValueError, with the actual kind, if the Tree is of another kind.
+    // Return the value. Throw ValueError, which names the actual kind, if the Tree has another
+    // kind.
     const Tensor& tensor() const;
     Tensor& tensor();
     std::int64_t integer() const;

@@ -221,7 +221,7 @@ Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tr
                        const std::function<bool(const Tree&)>& test, bool error_on_other_type) {
     constexpr const char* op = "recursively_apply";
     return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) {
-        if (test(leaf)) return f(leaf);
+        if (test ? test(leaf) : leaf.is_tensor()) return f(leaf);
         if (error_on_other_type)
             throw ValueError(str(
                 op, ": ", path, " is ", name_of(leaf.kind()),

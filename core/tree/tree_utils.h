@@ -30,13 +30,12 @@ using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& pat
 // that starts with op, if the tree is deeper than kMaxTreeDepth.
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f);
 
-// Returns the tree with every leaf for which the test returns true replaced by f(leaf). All other
-// leaves are kept; if error_on_other_type is true, ValueError is thrown for them instead.
-Tree recursively_apply(
-    const std::function<Tree(const Tree&)>& f, const Tree& tree,
-    const std::function<bool(const Tree&)>& test =
-        [](const Tree& leaf) { return leaf.is_tensor(); },
-    bool error_on_other_type = false);
+// Returns the tree with every leaf for which the test returns true replaced by f(leaf). An empty
+// test selects the tensors. All other leaves are kept; if error_on_other_type is true, ValueError
+// is thrown for them instead.
+Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tree,
+                       const std::function<bool(const Tree&)>& test = {},
+                       bool error_on_other_type = false);
 
 // Merges trees of the same structure by concatenating their tensors along `dim`. Throws ValueError
 // if the structures differ, a leaf is not a tensor or there are no trees. Throws ShapeError if the

@@ -59,6 +59,10 @@ ChainDataset::ChainDataset(const std::vector<IterableDatasetRef>& datasets)
     }
 }
 
+std::unique_ptr<Stream> ChainDataset::stream(std::int64_t epoch) const {
+    return all_.stream(epoch);
+}
+
 std::int64_t ChainDataset::num_shards() const {
     std::int64_t shards = datasets_[0].pointer()->num_shards();
     for (const IterableDatasetRef& dataset : datasets_)

@@ -24,7 +24,7 @@ class ChainDataset : public IterableDataset {
     // Throws ValueError if there are no datasets, and UsageError if a dataset is null or if two
     // datasets have different generators. (A loader synchronizes the seed of one generator.)
     explicit ChainDataset(const std::vector<IterableDatasetRef>& datasets);
-    std::unique_ptr<Stream> stream(std::int64_t epoch) const override { return all_.stream(epoch); }
+    std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
     // Returns the sum of the sizes, or nullopt if the size of a dataset is unknown.
     std::optional<std::int64_t> size() const override { return all_.size(); }
     std::shared_ptr<Generator> generator() const override { return generator_; }

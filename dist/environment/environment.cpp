@@ -225,6 +225,8 @@ std::optional<std::string> process_variable(const std::string& name) {
     return value;
 }
 
+Environment read_environment() { return read_environment(process_variable); }
+
 Environment read_environment(const Variables& variables) {
     const Reader reader(variables);
     Environment e;

@@ -50,7 +50,8 @@ std::optional<std::string> process_variable(const std::string& name);
 // first host of the job step) and 29500 (under srun, a port computed from the ids of the job and
 // the step). Throws ValueError with the name of the variable if a required variable is missing or a
 // value is invalid.
-Environment read_environment(const Variables& variables = process_variable);
+Environment read_environment(const Variables& variables);
+Environment read_environment();  // reads the variables of this process
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws
 // ValueError if the list is malformed or has more than 65536 hosts.

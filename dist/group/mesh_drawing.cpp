@@ -33,8 +33,8 @@ int checked_size(const std::vector<DeviceMesh::Dimension>& dimensions) {
                 str("draw_mesh: the size of ", in_quotes(name), " must be positive: ", size));
         ranks *= size;
         if (ranks > kMostRanks)
-            throw ValueError(
-                str("draw_mesh: there must be at most ", kMostRanks, " ranks: at least ", ranks));
+            throw ValueError(str("draw_mesh: the product of the sizes must be at most ", kMostRanks,
+                                 " ranks: it is at least ", ranks));
     }
     return static_cast<int>(ranks);
 }

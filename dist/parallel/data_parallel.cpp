@@ -70,7 +70,7 @@ void DataParallel::Impl::shadow_sum() {
 
 DataParallel::DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                            DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(model, std::move(group), std::move(options))) {}
+    : impl_(make_owning<Impl>(model, std::move(group), std::move(options))) {}
 
 DataParallel::~DataParallel() = default;
 

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "dist/group/process_group.h"
 #include "dist/parallel/data_parallel_options.h"
 #include "dist/parallel/distributed_model.h"
@@ -119,7 +120,7 @@ class DataParallel : public DistributedModel {
     friend class Join;
     friend class LocalSgd;
     struct Impl;
-    std::unique_ptr<Impl> impl_;
+    OwningPtr<Impl> impl_;
 };
 
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
@@ -153,7 +154,7 @@ class [[nodiscard]] Join {
 
   private:
     struct Impl;
-    std::unique_ptr<Impl> impl_;
+    OwningPtr<Impl> impl_;
 };
 
 }  // namespace axle::dist

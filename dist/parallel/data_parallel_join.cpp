@@ -129,7 +129,7 @@ Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
                                  models.size() - 1, " has another group than model 0"));
     }
     ProcessGroup& group = *models.front()->group;
-    impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});
+    impl_ = make_owning<Impl>(Impl{std::move(models), group, options});
     for (std::size_t i = 0; i < impl_->models.size(); ++i) {
         Reducer& reducer = impl_->models[i]->reducer;
         reducer.announce = [impl = impl_.get(), i](Step step) { return impl->announce(i, step); };
@@ -141,7 +141,7 @@ Join::~Join() noexcept(false) { finish(); }
 
 std::optional<int> Join::finish() {
     if (!impl_) return {};
-    const std::unique_ptr<Impl> impl = std::move(impl_);
+    const OwningPtr<Impl> impl = std::move(impl_);
     for (DataParallel::Impl* model : impl->models) {
         model->reducer.announce = nullptr;
         model->reducer.divides_by_all = true;

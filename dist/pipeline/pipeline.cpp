@@ -296,7 +296,7 @@ void Pipeline::Impl::average_gradients() {
 Pipeline::Pipeline(nn::Module& model, std::vector<nn::Piece> pieces,
                    std::shared_ptr<ProcessGroup> group, PipelineOptions options)
     : impl_(
-          std::make_unique<Impl>(model, std::move(pieces), std::move(group), std::move(options))) {}
+          make_owning<Impl>(model, std::move(pieces), std::move(group), std::move(options))) {}
 Pipeline::~Pipeline() = default;
 
 Tensor Pipeline::step(const Tree& batch, const PipelineLoss& loss, double gradient_scale) {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "dist/group/process_group.h"
@@ -172,7 +173,7 @@ class Pipeline {
     struct Impl;
 
   private:
-    std::unique_ptr<Impl> impl_;
+    OwningPtr<Impl> impl_;
 };
 
 }  // namespace axle::dist

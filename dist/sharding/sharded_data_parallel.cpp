@@ -140,7 +140,7 @@ struct FullParameters::Impl {
 };
 
 FullParameters::FullParameters(nn::Module& module, FullParametersOptions options)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(make_owning<Impl>()) {
     impl_->options = options;
     for (const Tensor& tensor : module.parameters()) {
         auto* const buffer = dynamic_cast<FlatParameter*>(tensor.impl()->storage->provider());

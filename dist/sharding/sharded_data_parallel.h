@@ -28,6 +28,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "dist/parallel/distributed_model.h"
 #include "dist/sharding/sharding_options.h"
 #include "nn/module.h"
@@ -108,7 +109,7 @@ class [[nodiscard]] FullParameters {
 
   private:
     struct Impl;
-    std::unique_ptr<Impl> impl_;
+    OwningPtr<Impl> impl_;
 };
 
 }  // namespace axle::dist

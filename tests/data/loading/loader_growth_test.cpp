@@ -1,5 +1,6 @@
-// Tests states that are loaded after the dataset has grown or become smaller. Each process is
-// simulated by a loader on which shard() was called.
+// Tests loader states that are loaded after the dataset has grown or become smaller, and states
+// with impossible values. If there are several processes, each is simulated by a loader on which
+// shard() was called.
 #include <algorithm>
 #include <limits>
 #include <numeric>

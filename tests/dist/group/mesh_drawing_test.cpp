@@ -50,9 +50,10 @@ TEST(DrawMesh, RejectsInvalidDimensions) {
     expect_error<ValueError>({"draw_mesh: the size of 'tp' must be positive: 0"}, [] {
         draw_mesh({{"tp", 0}});
     });
-    expect_error<ValueError>({"draw_mesh: there must be at most 256 ranks: at least 512"}, [] {
-        draw_mesh({{"dp", 2}, {"tp", 256}, {"pp", 2}});
-    });
+    expect_error<ValueError>(
+        {"draw_mesh: the product of the sizes must be at most 256 ranks: it is at least 512"}, [] {
+            draw_mesh({{"dp", 2}, {"tp", 256}, {"pp", 2}});
+        });
 }
 
 // docs/examples/parallelism.cpp draws the image.

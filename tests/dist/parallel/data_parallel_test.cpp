@@ -158,7 +158,7 @@ TEST(DataParallel, ReportsTheFirstParameterThatDiffersBetweenRanks) {
                   "[4, 7]' instead of rank 0's 'layers.1.weight float64 [6, 7]'");
 }
 
-TEST(DataParallel, IgnoresGradAndBackwardPassesOfOtherModels) {
+TEST(DataParallel, IgnoresBackwardPassesOfOtherModelsAndCallsOfGrad) {
     auto models = tests::clones_of(small_mlp(), 2), others = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp &model = models[at(group)], &other = others[at(group)];
