@@ -26,7 +26,7 @@ namespace axle {
 class Tensor;
 class TensorIndex;  // core/indexing.h
 namespace autograd {
-struct Node;
+class HookHandle;
 struct Meta;
 }  // namespace autograd
 
@@ -212,6 +212,10 @@ class Tensor {
     // element.
     void backward() const;
     void backward(const Tensor& gradient, bool retain_graph = false) const;
+    // autograd::register_hook() and autograd::retain_grad() document these methods.
+    template <class Hook>
+    [[nodiscard]] autograd::HookHandle register_hook(Hook hook) const;
+    void retain_grad() const;
     // Returns a tensor with the same storage but without history, which does not require a
     // gradient.
     Tensor detach() const;
@@ -322,7 +326,6 @@ class Tensor {
     Tensor index_select(std::int64_t dim, const Tensor& index) const;
     Tensor gather(std::int64_t dim, const Tensor& index) const;
     Tensor masked_fill(const Tensor& mask, Scalar value) const;
-
     Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
     Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
     Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
@@ -332,13 +335,11 @@ class Tensor {
     Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;
     Tensor max() const;
     Tensor min() const;
-    // Return the extreme values along dim and their indices (i64). If elements are equal, the first
-    // one is selected, and only this element gets a gradient (unlike max() and min() of
-    // core/ops.h).
+    // Return the extreme values along dim and their indices (i64). Of equal elements, the first is
+    // selected, and only this element gets a gradient (unlike max() and min() of core/ops.h).
     std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
     std::pair<Tensor, Tensor> min(std::int64_t dim, bool keepdim = false) const;
-    // Return the position of the first NaN, or else of the first maximum or minimum, in row-major
-    // order.
+    // Return the row-major position of the first NaN, or else of the first maximum or minimum.
     Tensor argmax() const;
     Tensor argmin() const;
     Tensor argmax(std::int64_t dim, bool keepdim = false) const;
@@ -348,7 +349,6 @@ class Tensor {
                                    bool largest = true) const;
     std::pair<Tensor, Tensor> sort(std::int64_t dim = -1, bool descending = false) const;
     Tensor argsort(std::int64_t dim = -1, bool descending = false) const;
-
     Tensor add(const Tensor& other) const;
     Tensor sub(const Tensor& other) const;
     Tensor mul(const Tensor& other) const;

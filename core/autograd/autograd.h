@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,6 +113,21 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 // final and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is
 // not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
+// A hook for the gradient of a tensor. Returns the new gradient, or an undefined Tensor to keep the
+// gradient. Must not change the gradient in place.
+using GradientHook = std::function<Tensor(const Tensor& gradient)>;
+// Adds a hook to a tensor (torch.Tensor.register_hook). Each pass of backward() and grad() calls
+// the hook once with the whole gradient of the tensor, before the gradient is used, but not if the
+// tensor gets no gradient. Hooks of one tensor run in the order of registration. The gradient of a
+// half-precision leaf is in f32. A hook that was added before an in-place change of the tensor gets
+// the gradient of the earlier value. For a parameter of a distributed model, the gradient is that
+// of this process. Throws UsageError unless the tensor requires a gradient. A pass throws
+// ShapeError if the hook returns another shape, and DTypeError if it returns another dtype.
+[[nodiscard]] HookHandle register_hook(const Tensor& tensor, GradientHook hook);
+// Makes passes of backward() and grad() add the gradient of this tensor, as hooks return it, to its
+// grad(), although it is not a leaf (torch.Tensor.retain_grad). Does nothing for a leaf. Throws
+// UsageError unless the tensor requires a gradient.
+void retain_grad(const Tensor& tensor);
 // Add hooks that run at the beginning and at the end of every pass of backward() and of
 // GradientQueue::flush() (deferred.h), but not of grad(), in this process. `leaves` contains the
 // leaves that the pass will reach; it is computed before the first rule runs. The end hooks do not
@@ -193,5 +209,17 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
 // Throws UsageError with the message "op: can't be differentiated twice: ...". Called by rules
 // whose backward kernel is not differentiable, if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
+
+template <class Hook>
+autograd::HookHandle Tensor::register_hook(Hook hook) const {
+    if constexpr (std::is_void_v<std::invoke_result_t<Hook&, const Tensor&>>)
+        return autograd::register_hook(*this,
+                                       [hook = std::move(hook)](const Tensor& gradient) mutable {
+                                           hook(gradient);
+                                           return Tensor();
+                                       });
+    else
+        return autograd::register_hook(*this, std::move(hook));
+}
 
 }  // namespace axle

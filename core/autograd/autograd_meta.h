@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/autograd.h"
@@ -22,6 +23,15 @@ struct Edge {
     explicit operator bool() const { return node != nullptr || leaf != nullptr; }
 };
 
+// A hook of a tensor (register_hook), and the index of the tensor among the outputs of its node,
+// which is 0 for a leaf.
+struct TensorHook {
+    std::uint64_t id;
+    int output;
+    GradientHook call;
+};
+using TensorHooks = std::vector<TensorHook>;
+
 struct Node {
     Node(const char* op_, Rule rule_);
     // Moves the node's edges and saved tensors to a queue, so that a long chain of nodes is freed
@@ -35,6 +45,9 @@ struct Node {
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
     Rule rule;  // null after it was freed
+    TensorHooks hooks;
+    // The outputs for which retain_grad() was called: index and tensor.
+    std::vector<std::pair<int, std::weak_ptr<Impl>>> retained;
     // Whether an output contains NaN although no input does. Set only while anomaly detection is
     // on.
     bool made_nan = false;
@@ -54,8 +67,10 @@ struct Meta {
     // outputs.
     std::shared_ptr<Node> node;
     int output = 0;
-    // The following members are used by leaves only. grad is undefined if there is no gradient.
-    Tensor grad;
+    bool retains_grad = false;  // whether retain_grad() was called; false for a leaf
+    Tensor grad;                // undefined if there is no gradient
+    // The following members are used by leaves only.
+    TensorHooks gradient_hooks;
     // The local part of the leaf (core/autograd/local_part.h). Undefined unless the leaf is
     // sharded.
     Tensor local_part;

@@ -6,10 +6,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/autograd/accumulation.h"
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
 #include "core/autograd/deferred.h"
+#include "core/autograd/gradient_hooks.h"
 #include "core/autograd/hook_list.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
@@ -30,39 +32,6 @@ auto& begin_hooks() {
 auto& end_hooks() {
     static auto* const list = new HookList<std::function<void()>>;
     return *list;
-}
-
-// --- accumulation of gradients
-
-bool exclusively_owned(const Tensor& t) {
-    return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
-}
-
-// Computes sum += g. The memory of sum is overwritten only if no other handle refers to it.
-void add_to(Tensor& sum, Tensor g, bool create_graph) {
-    if (!sum.defined())
-        sum = std::move(g);
-    else if (!create_graph && exclusively_owned(sum) && sum.dtype() == g.dtype())
-        sum.add_(g);
-    else
-        sum = add(sum, g);
-}
-
-// Converts the gradient g to the shape and dtype of the edge's input: sums over broadcast
-// dimensions and reverses casts. The gradient of a half-precision leaf is accumulated in f32.
-Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
-    if (g.shape() != edge.shape) {
-        if (broadcast_shapes(op, edge.shape, g.shape()) != g.shape())
-            throw ShapeError(str(op,
-                                 ": the shape of a gradient does not match its input: gradient ",
-                                 g.shape(), ", input ", edge.shape));
-        g = sum_to(g, edge.shape);
-    }
-    const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
-    // Returning g moves it, so that it has a single owner. Only then can a leaf use this gradient
-    // without a copy.
-    if (g.dtype() == dtype) return g;
-    return to(g, dtype);
 }
 
 // --- passes
@@ -194,9 +163,11 @@ class Pass {
         const profiler::Scope scope(node->op, profiler::Category::backward);
         Grads dy = std::move(node->dy);
         node->dy.clear();
+        call_hooks(*node, dy);
         if (const auto found = node_captures_.find(node.get()); found != node_captures_.end())
             for (const auto& [output, slot] : found->second)
                 captured_[slot] = dy[static_cast<std::size_t>(output)];
+        retain_gradients(*node, dy, options_.create_graph);
         const bool reached =
             std::any_of(dy.begin(), dy.end(), [](const Tensor& g) { return g.defined(); });
         Grads dx(node->inputs.size());
@@ -286,15 +257,11 @@ class Pass {
         const Tensor leaf(impl);
         Meta& meta = *impl->autograd;
         Tensor g = std::exchange(meta.incoming, {});
+        if (g.defined() && !meta.gradient_hooks.empty()) g = call_hooks(meta, std::move(g));
         if (const auto found = leaf_captures_.find(impl.get()); found != leaf_captures_.end())
             for (const std::size_t slot : found->second) captured_[slot] = g;
         if (!accumulate_ || !g.defined()) return;
-        if (!meta.grad.defined())
-            meta.grad = exclusively_owned(g) || options_.create_graph ? std::move(g) : clone(g);
-        else if (options_.create_graph)
-            meta.grad = add(meta.grad, g);
-        else
-            meta.grad.add_(g);
+        accumulate_grad(meta.grad, std::move(g), options_.create_graph);
         for (const auto& [id, hook] : meta.hooks) hook(leaf);
     }
 

@@ -42,6 +42,11 @@ void replace(const Tensor& x, const std::function<Tensor(const Tensor& before)>&
         history->requires_grad = true;
         history->node = result.impl()->autograd->node;
         history->output = result.impl()->autograd->output;
+        if (impl.autograd != nullptr && impl.autograd->retains_grad) {
+            history->node->retained.emplace_back(history->output, x.impl());
+            history->retains_grad = true;
+            history->grad = impl.autograd->grad;
+        }
     }
     // The following statements do not throw, so x is never changed only in part.
     impl.storage = result.impl()->storage;

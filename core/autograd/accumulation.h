@@ -1,0 +1,22 @@
+// Private to core: sums of gradients in a backward pass and in leaves.
+#pragma once
+
+#include "core/autograd/autograd_meta.h"
+
+namespace axle::autograd {
+
+// Computes sum += g; an undefined sum becomes g. The memory of sum is overwritten only if no other
+// handle refers to it.
+void add_to(Tensor& sum, Tensor g, bool create_graph);
+
+// Converts the gradient g to the shape and dtype of the edge's input: sums over broadcast
+// dimensions and reverses casts. The gradient of a half-precision leaf is accumulated in f32.
+// Throws ShapeError, with the op of the rule, if the shape of g cannot be reduced to that of the
+// input.
+Tensor fit_to_input(const char* op, Tensor g, const Edge& edge);
+
+// Adds g to the gradient of a tensor. An undefined gradient becomes g, or a copy of g if other
+// handles refer to it.
+void accumulate_grad(Tensor& grad, Tensor g, bool create_graph);
+
+}  // namespace axle::autograd
