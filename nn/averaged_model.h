@@ -27,11 +27,12 @@ struct AverageOptions {
 void check_average(const AverageOptions& options);
 
 // Updates the average of `updates` earlier models; the first update copies the model. Throws
-// ShapeError unless both models have the same tensors. `average` and `model` can be on different
-// devices.
+// ShapeError unless both models have tensors of the same names and shapes in the same order.
+// `average` and `model` can be on different devices.
 void update_average(Module& average, const Module& model, std::int64_t updates,
                     const AverageOptions& options);
 
+// A copy of a model with averaged weights:
 //     nn::AveragedModel ema(model, {.decay = 0.999});
 //     for (...) { ...; optimizer.step(); ema.update_parameters(model); }
 //     const Tensor y = ema(x);
@@ -50,8 +51,8 @@ class AveragedModel : public Model<AveragedModel<M>> {
             Tensor(parameter).set_requires_grad(false);
     }
 
-    // Adds the weights of `model` to the average. Throws ShapeError unless `model` has the same
-    // tensors as the average.
+    // Adds the weights of `model` to the average. Throws ShapeError unless `model` has tensors of
+    // the same names and shapes as the average.
     void update_parameters(const M& model) {
         update_average(module, model, updates(), options);
         n_averaged.add_(1);
@@ -73,9 +74,9 @@ class AveragedModel : public Model<AveragedModel<M>> {
     AverageOptions options;
 };
 
-// The state of update_bn(). The constructor resets the statistics of all BatchNorms and switches
-// the model to training mode. The destructor restores the momenta and sets all modules to the mode
-// that `model` itself had.
+// The state of update_bn(). The constructor resets the running statistics of all BatchNorms, unsets
+// their momenta, so that they average all batches, and switches the model to training mode. The
+// destructor restores the momenta and sets all modules to the mode that `model` itself had.
 class BatchNormUpdate {
   public:
     explicit BatchNormUpdate(Module& model);

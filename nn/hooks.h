@@ -28,9 +28,11 @@ struct ModuleObserver {
 // Settings for calls of a prepared model. They apply to the outermost call of a prepared model on a
 // thread. The Accelerator sets them.
 struct ForwardHooks {
-    std::optional<DType> autocast;           // if unset, the call does not change autocast
-    std::optional<bool> cache_enabled = {};  // whether casts are cached; unset: no change
-    bool outputs_to_f32 = true;              // converts half-precision outputs, if autocast is set
+    std::optional<DType> autocast;  // if unset, the call does not change autocast
+    // Whether autocast caches casts. If unset, or if autocast is unset, the call does not change
+    // it.
+    std::optional<bool> cache_enabled = {};
+    bool outputs_to_f32 = true;  // converts half-precision outputs, if autocast is set
     // The dtype of all floating outputs. Takes precedence over outputs_to_f32.
     std::optional<DType> output_dtype = {};
     std::function<void(Module&)> before_forward = {};  // called before forward()
@@ -39,7 +41,8 @@ struct ForwardHooks {
 };
 
 // Functions that are called before and after every call of a module, even if another module calls
-// it. `after` is also called if the call throws, and must not throw itself.
+// it. `after` is also called if the call throws, but not if `before` throws, and must not throw
+// itself.
 struct CallHooks {
     std::function<void(Module&)> before = {};
     std::function<void(Module&)> after = {};

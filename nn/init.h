@@ -11,7 +11,7 @@ namespace axle::nn::init {
 
 // Fill t with 0, 1 or a value, or from a uniform distribution in [low, high) or a normal
 // distribution. uniform_() throws ValueError unless the range is finite and low <= high, and
-// normal_() unless std >= 0.
+// normal_() unless std >= 0; both throw DTypeError unless t is floating.
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
 void constant_(Tensor& t, double value);
@@ -19,7 +19,7 @@ void uniform_(Tensor& t, double low = 0, double high = 1);
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
 // Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError if low is
-// above high or std is negative. With DeferredWeights, allocates the memory of t.
+// above high or std is negative. With DeferredWeights, allocates the memory of t, unless std is 0.
 void trunc_normal_(Tensor& t, double mean = 0, double std = 1, double low = -2, double high = 2);
 
 enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
@@ -61,7 +61,7 @@ void dirac_(Tensor& t, std::int64_t groups = 1);
 void orthogonal_(Tensor& t, double gain = 1);
 // Fills the matrix t from a normal distribution with mean 0, and sets ceil(sparsity * rows) random
 // elements of each column to zero. Throws ShapeError unless t has two dimensions, and ValueError
-// unless sparsity is in [0, 1] and std is 0 or more.
+// unless sparsity is in [0, 1] and, if elements are written, std is 0 or more.
 void sparse_(Tensor& t, double sparsity, double std = 0.01);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or

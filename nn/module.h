@@ -90,8 +90,9 @@ class Module {
     StateDict saved_state() const;
     // Copies the values of `state` into the module's tensors and converts them to the dtypes of
     // these tensors. Allocates memory for tensors on the meta device. For a tied parameter, one of
-    // its names is sufficient. Throws ShapeError if a shape differs and DTypeError if a dtype
-    // cannot be converted. In strict mode, throws ValueError if names are missing or unexpected;
+    // its names is sufficient. A slice of a parameter in tensor parallel training also accepts the
+    // whole parameter. Throws ShapeError if a shape differs and DTypeError if a dtype cannot be
+    // converted. In strict mode, throws ValueError if names are missing or unexpected;
     // the message lists up to eight names of each kind, with similar names. Throws UsageError as
     // state_dict() does. No tensor is changed if one of these errors is thrown.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
@@ -178,9 +179,9 @@ class Module {
     // Only clone() may call this constructor. Throws UsageError otherwise.
     Module(const Module& other);
 
-    // Runs f as a public entry point of the model and returns the result of f. In a prepared model,
-    // the outermost entry point enables autocast and converts the dtypes of outputs, as
-    // ForwardHooks specify.
+    // Runs f as a public entry point of the model, with the CallHooks and the LayerCast of this
+    // module, and returns the result of f. In a prepared model, the outermost entry point enables
+    // autocast and converts the dtypes of outputs, as ForwardHooks specify.
     template <class F>
     auto enter(F&& f) {
         Entry entry(*this);

@@ -45,7 +45,8 @@ void save_pretrained(const Module& model, const std::string& architecture, const
 Tree pretrained_config(const std::string& directory);
 // Loads the weights of a folder into the module. Does not change the module's training mode.
 // `directory` can also be a .safetensors file in a folder with config.json. Throws FileError if a
-// file is missing or invalid, or if names or shapes differ; the module is then unchanged.
+// file is missing or invalid, if names or shapes differ, or if a dtype cannot be converted; the
+// module is then unchanged.
 void load_pretrained(Module& model, const std::string& directory);
 
 }  // namespace axle::nn

@@ -41,7 +41,7 @@ struct Mixture {
     std::int64_t dropped = 0;          // the number of dropped choices
 };
 // Sends each token of x [..., width] to the experts that the router's `logits` [tokens, experts]
-// select. Returns the sums of the experts' outputs, weighted by the router's probabilities.
+// select. The output is the sum of the experts' outputs, weighted by the router's probabilities.
 // compute(rows, counts) must return the outputs [M, width] of the experts for rows [M, width] that
 // are ordered by expert; expert e has counts[e] rows. The host waits for the logits.
 Mixture mix_experts(const Tensor& x, const Tensor& logits, const MixtureOptions& options,
@@ -88,7 +88,8 @@ class MixtureOfExperts : public Model<MixtureOfExperts> {
     const std::vector<std::int64_t>& counts() const { return counts_; }
     std::int64_t dropped() const { return dropped_; }
 
-    // Returns the outputs of the experts with these weights for rows that are ordered by expert.
+    // Returns the outputs [M, width] of the experts with these weights for rows [M, width], which
+    // are ordered by expert; expert e has counts[e] rows.
     Tensor compute(const ExpertWeights& weights, const Tensor& rows,
                    const std::vector<std::int64_t>& counts) const;
 

@@ -15,6 +15,7 @@ class Mlp : public Model<Mlp> {
   public:
     // Throws ValueError unless there are at least two widths, all positive.
     explicit Mlp(const std::vector<std::int64_t>& widths, Activation activation = Activation::relu);
+    // Throws ShapeError if the last dimension of x is not widths.front().
     Tensor forward(Tensor x);
     void visit(Visitor& v) override { v("layers", layers); }
 

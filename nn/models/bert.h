@@ -7,9 +7,10 @@
 // padding tokens (if undefined, there is no padding); token_type_ids [B, T] (if undefined, all are
 // zero); position_ids [B or 1, T] (i64 or i32), the positions of the tokens (if undefined, they
 // count from 0). Tokens attend to the whole sequence for all positions, as in Transformers. The
-// functions throw ShapeError for other shapes, DTypeError for other dtypes of position_ids, and
-// IndexError for positions that are negative or not below max_position_embeddings. In this file, B
-// is the number of sequences, T their length in tokens, and C = hidden_size.
+// functions throw ShapeError for other shapes, the errors of axle::embedding() for ids and
+// token_type_ids, DTypeError for other dtypes of position_ids, and IndexError for positions that
+// are negative or not below max_position_embeddings. In this file, B is the number of sequences, T
+// their length in tokens, and C = hidden_size.
 #pragma once
 
 #include <cstdint>

@@ -97,7 +97,7 @@ struct GptBlock : Model<GptBlock> {
 struct GptTransformer : Model<GptTransformer>, BlockStack {
     explicit GptTransformer(const GptConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. position_ids are as in Gpt::forward().
-    // Throws the errors of token_positions() (nn/models/transformer.h).
+    // Throws the errors of axle::embedding() and of token_positions() (nn/models/transformer.h).
     Tensor forward(const Tensor& ids, const Tensor& position_ids = {});
     void visit(Visitor& v) override {
         v("wte", wte), v("wpe", wpe), v("drop", embd_dropout), v("h", h), v("ln_f", ln_f);
@@ -131,8 +131,9 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // begins a new document if its position is not the previous token's position plus 1. Tokens
     // attend only to tokens of their own document. If position_ids are on a GPU, the host waits for
     // them. Throws ShapeError if ids are not 2-d, for T > block_size without position_ids, and for
-    // other shapes of position_ids; DTypeError for other dtypes of position_ids; and IndexError for
-    // positions that are negative or not below block_size.
+    // other shapes of position_ids; the errors of axle::embedding() for ids; DTypeError for other
+    // dtypes of position_ids; and IndexError for positions that are negative or not below
+    // block_size.
     Tensor forward(const Tensor& ids, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the

@@ -169,9 +169,10 @@ struct Llama : Model<Llama>, LanguageHead {
     // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, without an
     // attention_mask a token begins a new document if its position is not the previous token's
     // position plus 1. Tokens attend only to tokens of their own document. If position_ids are on a
-    // GPU, the host waits for them. Throws ShapeError for other shapes, DTypeError for other dtypes
-    // of position_ids, and IndexError for positions that are negative or not below the larger of
-    // max_position_embeddings and the length of whole sequences.
+    // GPU, the host waits for them. Throws ShapeError for other shapes, the errors of
+    // axle::embedding() for ids, DTypeError for other dtypes of position_ids, and IndexError for
+    // positions that are negative or not below the larger of max_position_embeddings and the length
+    // of whole sequences.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels

@@ -37,8 +37,8 @@ std::vector<Piece> pieces_of(Module& model);
 struct HeadPiece {
     // Returns logits [..., classes] of x [..., width].
     std::function<Tensor(const Tensor& x)> logits;
-    // Returns the mean cross entropy of the logits of x [N, width] and targets [N]. Does not store
-    // all logits, unless the head has a bias and is not divided.
+    // Returns the mean cross entropy of the logits of x [..., width], which has N rows, and targets
+    // [N]. Does not store all logits, unless the head has a bias and is not divided.
     std::function<Tensor(const Tensor& x, const Tensor& targets)> loss;
 
     Tensor operator()(const Tensor& x, const Tree&) const { return logits(x); }

@@ -71,8 +71,8 @@ class ConfigFields {
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
     // `known` is the text of a config.json. Returns a map of the fields that are neither in `known`
-    // nor in the list of names `derived`. Leaves out the fields that save_pretrained() writes for
-    // every model.
+    // nor in the list of names `derived`. Leaves out "architectures", "torch_dtype" and "dtype",
+    // which describe the model that was saved.
     Tree others(std::string_view known, std::initializer_list<std::string_view> derived = {}) const;
     // Returns the field, or nullptr if it is absent or null.
     const Tree* find(const char* name) const;
@@ -87,14 +87,15 @@ class ConfigFields {
 // `others` whose names are not in `fields`. `others` is a map or null. `fields` should be small,
 // because it is searched for each name.
 std::string config_text(const Tree& fields, const Tree& others);
-// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has a
-// string for each of the keys "0" to n - 1, where n is its size.
+// Reads the field id2label, a map {"0": "LABEL_0", ...}. If the field is absent or null, leaves the
+// labels unchanged. Throws ValueError unless the map has a string for each of the keys "0" to n -
+// 1, where n is its size.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels);
 // Returns the maps id2label and label2id of a config.json. If several classes have the same name,
 // label2id maps the name to the last of these classes.
 std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels);
 // Returns the names LABEL_0, LABEL_1, ... of `count` classes. Throws ValueError unless the count is
-// positive; the message begins with `who`.
+// positive and below 2^31; the message begins with `who`.
 std::vector<std::string> default_labels(const char* who, std::int64_t count);
 // Returns one id as a number, several ids as a list, and a null Tree for no ids.
 Tree ids_or_null(const std::vector<std::int64_t>& ids);
@@ -126,8 +127,9 @@ struct PretrainedNames {
 class PretrainedFolder {
   public:
     // `path` is a directory, or a .safetensors file with config.json in the same directory. Reads
-    // config.json and the headers of the weight files; files of torch.save are read completely to
-    // verify their checksums. Throws FileError if a file is missing or invalid.
+    // config.json, without parsing it, and the headers of the weight files; files of torch.save are
+    // read completely to verify their checksums. Throws FileError if a file is missing, if
+    // config.json has more than kMaxConfig bytes, or if a weight file is invalid.
     explicit PretrainedFolder(const std::string& path);
 
     // Returns Config::from_json(text of config.json). Throws FileError with the path of config.json
@@ -137,12 +139,12 @@ class PretrainedFolder {
         return in_file(config_path_, [&] { return Config::from_json(config_text_); });
     }
     // Returns the contents of generation_config.json, or a null Tree if the file is missing. Throws
-    // FileError if it is not a JSON object.
+    // FileError if the file cannot be read, has more than kMaxConfig bytes or is not a JSON object.
     Tree generation_config() const;
     // Creates a model without memory for its weights. `layers` is the number of layers in the
-    // configuration. Throws FileError if `layers` exceeds the number of tensors in the files,
-    // because every layer has at least one weight. This check prevents large allocations for an
-    // invalid configuration.
+    // configuration. Throws FileError if the model rejects the configuration, or if `layers`
+    // exceeds the number of tensors in the files, because every layer has at least one weight. This
+    // check prevents large allocations for an invalid configuration.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);

@@ -14,10 +14,13 @@
 
 namespace axle::nn {
 
+// How the scale of an operand is computed: from the largest absolute value of the operand itself,
+// or from the values of earlier calls.
 enum class Float8Scaling : std::uint8_t { current, delayed };
 
 struct Float8Options {
     Float8Scaling scaling = Float8Scaling::current;
+    // The dtypes of x and the weight, and of dy.
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
     // One flag for each of y, dx and dw, in this order. If a flag is true, its tensor is computed
     // without fp8.
@@ -72,7 +75,7 @@ class Float8Linear : public LinearPolicy {
 
     Float8Options options_;
     Tensor history_, scales_;  // undefined with current scaling
-    Tensor calls_;             // undefined unless interval is greater than 1
+    Tensor calls_;             // undefined unless scaling is delayed and interval is above 1
 };
 
 // Sets a Float8Linear as the layer's policy and returns true. Returns false and does nothing if the

@@ -13,9 +13,9 @@
 
 namespace axle::nn {
 
-// The map from a parameter to an orthogonal matrix. For a skew-symmetric A, `matrix_exp` is e^A and
-// `cayley` is (I - A/2)^-1 (I + A/2). `householder` is the product of the reflections in the
-// columns of the parameter.
+// The map from a parameter to an orthogonal matrix. With the lower triangle L of the parameter and
+// A = L - L^T, `matrix_exp` is e^A and `cayley` is (I - A/2)^-1 (I + A/2). `householder` is the
+// product of the reflections in the columns of the parameter.
 enum class OrthogonalMap : std::uint8_t { matrix_exp, cayley, householder };
 
 struct OrthogonalOptions {

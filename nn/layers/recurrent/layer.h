@@ -26,7 +26,7 @@ State step(Cell cell, const Tensor& input, const Weights& weights, const State& 
 
 // Runs one direction of one layer. x [rows, in] has sizes[t] rows for each time step t, and sizes
 // are not increasing; `initial` is [sizes[0], H]. Returns the hidden states of all steps [rows, H]
-// and the last state of each sequence.
+// and the last state of each sequence. For an LSTM with projection, hidden states have the width P.
 std::pair<Tensor, State> run(Cell cell, const Tensor& x, const std::vector<std::int64_t>& sizes,
                              const Weights& weights, const State& initial, bool reverse);
 

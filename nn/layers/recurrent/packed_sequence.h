@@ -57,7 +57,7 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
                                     PackOptions options = {});
 // Packs sequences [length, ...], which differ only in their lengths. Throws ValueError if there are
 // no sequences, if a sequence is empty, or if enforce_sorted is true and a length is larger than
-// the previous length, and ShapeError if a sequence has no dimension.
+// the previous length, and ShapeError if a sequence has no dimension or if other sizes differ.
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted = true);
 
 struct UnpackOptions {

@@ -25,8 +25,8 @@ struct EmbeddingBagOptions {
 // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
 // max, the host waits for the offsets. Throws ShapeError for other shapes, DTypeError unless ids
 // and offsets are i64 or i32, the errors of axle::embedding() for ids, UsageError for offsets of
-// 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU and in mode max,
-// ValueError if offsets do not begin with 0, decrease or exceed n.
+// 2-d ids, missing offsets, or per_sample_weights in other modes, and ValueError if offsets do not
+// begin with 0, decrease or exceed n (on a GPU, only in mode max).
 Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets = {},
                      const Tensor& per_sample_weights = {},
                      const EmbeddingBagOptions& options = {});

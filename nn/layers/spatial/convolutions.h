@@ -117,8 +117,8 @@ class ConvTranspose1d : public Model<ConvTranspose1d> {
     // conv_transpose1d().
     Tensor forward(const Tensor& x);
     // Like forward(x), but chooses the output padding so that the result has the size output_size.
-    // Throws ValueError unless each size is in [n, n + stride), where n is the size without output
-    // padding, and the errors of forward(x).
+    // Throws ValueError unless output_size is in [n, n + stride), where n is the size without
+    // output padding, and the errors of forward(x).
     Tensor forward(const Tensor& x, std::int64_t output_size);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

@@ -140,10 +140,10 @@ struct Mixtral : Model<Mixtral> {
     // have the same meaning, and throw the same errors, as in Llama::forward().
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
-    // Returns the mean cross entropy of the logits, in nats, plus the load balancing loss if
-    // output_router_logits is true, without storing all logits. labels [B, T] are token ids:
-    // labels[b, t] is the token that follows ids[b, t], or -100 to ignore the position. Throws
-    // ShapeError for other shapes.
+    // Returns the mean cross entropy of the logits, in nats, without storing all logits. If
+    // output_router_logits is true, adds router_aux_loss_coef times load_balancing_loss(). labels
+    // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
+    // position. Throws ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the result of loss(), computed in one forward

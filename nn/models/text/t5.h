@@ -35,7 +35,8 @@ struct T5Config {
     double layer_norm_epsilon = 1e-6;
     double initializer_factor = 1;
     // "relu", or "gated-gelu" for T5 1.1. The prefix "gated-" selects a product of two linear
-    // layers. The activation after the first layer is relu, gelu, gelu_new or silu.
+    // layers. The activation after the first layer is relu, gelu, gelu_new or silu; "gated-gelu"
+    // selects gelu_new.
     std::string feed_forward_proj = "relu";
     // Whether the output layer is the token embedding, as in T5 but not in T5 1.1. With tied
     // embeddings, the decoder's output is multiplied by d_model^-0.5.
@@ -109,8 +110,8 @@ struct T5LayerFF : Model<T5LayerFF> {
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override;
 
-    Linear wi;                   // DenseReluDense.wi, or wi_0 if it is gated
-    std::optional<Linear> wi_1;  // only if it is gated
+    Linear wi;                   // DenseReluDense.wi, or wi_0 if the configuration is_gated()
+    std::optional<Linear> wi_1;  // only if the configuration is_gated()
     Linear wo;
     RMSNorm layer_norm;
     Dropout hidden_dropout, dropout;

@@ -79,8 +79,8 @@ struct UNetAttention : Model<UNetAttention> {
 struct UNetDownBlock : Model<UNetDownBlock> {
     UNetDownBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, bool attention,
                   bool is_last);
-    // Returns the outputs of all residual blocks and of the down sampling. The last output is the
-    // output of the block.
+    // Returns the outputs of all residual blocks, after their attention if there is any, and of the
+    // down sampling. The last output is the output of the block.
     std::vector<Tensor> forward(Tensor x, const Tensor& time);
     void visit(Visitor& v) override;
 
@@ -106,8 +106,8 @@ struct UNetUpBlock : Model<UNetUpBlock> {
     // down block that the last residual block uses.
     UNetUpBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t skip,
                 bool attention, bool is_last);
-    // `skips` are the outputs of the down blocks that are not used yet. The residual blocks use the
-    // last of these outputs.
+    // `skips` are the outputs of UNet::conv_in and of the down blocks that are not used yet. Each
+    // residual block uses one of them, from the last backwards.
     Tensor forward(Tensor x, const Tensor& time, const std::vector<Tensor>& skips);
     void visit(Visitor& v) override;
 
