@@ -164,7 +164,8 @@ struct TransformedOptions {
 // The images of a batch must have the same size before the transform. If only the transformed
 // images have the same size, set `.collate_fn = collate` in the loader; samples are then
 // transformed one by one. get() and get_batch() throw IndexError if a sample has no entry `key`,
-// and ShapeError if the transform changes the number of images.
+// ValueError if the entry is not a tensor, and ShapeError if the transform changes the number of
+// images.
 class TransformedDataset final : public Dataset {
   public:
     // A dataset that is passed by reference must outlive this object; a temporary is moved into

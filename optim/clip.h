@@ -1,7 +1,8 @@
-// Gradient clipping, as in torch.nn.utils. Parameters without a gradient are skipped. All functions
-// throw DeviceError if the gradients are on several devices, and UsageError if a parameter is
-// undefined. If parameters are sharded or slices, norms include the gradients of all processes that
-// have a part. These processes must call clip_grad_norm_() and get_total_norm() together.
+// Gradient clipping, as in torch.nn.utils, and scale_grads_(). Parameters without a gradient are
+// skipped. All functions throw DeviceError if the gradients are on several devices, and UsageError
+// if a parameter is undefined. If parameters are sharded or slices, norms include the gradients of
+// all processes that have a part. These processes must call clip_grad_norm_() and get_total_norm()
+// together.
 #pragma once
 
 #include <vector>

@@ -136,8 +136,8 @@ class Optimizer {
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss, or an undefined tensor without calling closure() if the hooks do not allow a step.
     Tensor step(const std::function<Tensor()>& closure);
-    // Removes the gradients, or, if set_to_none is false, fills existing gradients with zeros.
-    // Throws UsageError if this object was moved.
+    // Removes the gradients, or, if set_to_none is false, fills existing gradients with zeros. Does
+    // nothing if the hooks do not allow it. Throws UsageError if this object was moved.
     void zero_grad(bool set_to_none = true);
 
     virtual std::size_t group_count() const = 0;
@@ -297,8 +297,8 @@ class Optimizer {
 };
 
 // Copies rows to the GPU into *copy, and applies the rates of the plan to the copy. If `changed` is
-// false, copies only rows that *copy does not have yet. If the device is not a GPU, makes *copy
-// undefined and applies the rates of the plan to the rows.
+// false, copies the rows only if *copy has another size or device. If the device is not a GPU,
+// makes *copy undefined and applies the rates of the plan to the rows.
 void upload_rows(Device device, const UploadPlan& plan, kernels::GroupRows rows, bool changed,
                  Tensor* copy);
 

@@ -190,7 +190,7 @@ class DataLoader {
     std::int64_t remainder() const;
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the
-    // batch. Use valid_samples() for metrics.
+    // batch. Both are 0 outside a pass. Use valid_samples() for metrics.
     std::int64_t batch_samples() const;
     std::int64_t valid_samples() const;
 

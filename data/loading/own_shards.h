@@ -32,7 +32,9 @@ struct Parts {
     bool even = true;
 };
 
-// Returns the number of steps of the parts, or nullopt if the size of a part is unknown.
+// Returns the number of steps of the parts: of the part with the fewest steps if drop_last and
+// `even` are true, otherwise of the part with the most steps. Returns nullopt if the size of a part
+// is unknown.
 std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& parts);
 
 // The samples of the parts that this process reads, in the order of the steps. In each step,

@@ -1,6 +1,6 @@
 // LAMB (You et al., 2020, arXiv:1904.00962) and LARS (You et al., 2017, arXiv:1708.03888):
-// optimizers for large batches. The learning rate of each parameter is multiplied by the norm of
-// the parameter divided by the norm of its update.
+// optimizers for large batches. The learning rate of each parameter is multiplied by the ratio of
+// the norm of the parameter to the norm of its update (LAMB) or of its gradient (LARS).
 #pragma once
 
 #include <array>

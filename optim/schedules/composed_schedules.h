@@ -67,7 +67,7 @@ class ChainedScheduler : public ComposedScheduler {
     explicit ChainedScheduler(Parts schedulers);
     ChainedScheduler(Parts schedulers, Optimizer& optimizer);
 
-    // Returns the smallest total_steps of the parts.
+    // Returns the smallest total_steps of the parts, or nullopt if no part has an end.
     std::optional<std::int64_t> total_steps() const override;
 
   protected:

@@ -2,7 +2,7 @@
 // formulas, t is the epoch, lr0 the initial rate of a group, and p = (t - warmup_steps) /
 // (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps unless a
 // comment states otherwise; the formulas describe the rate after the warmup. The functions throw
-// ValueError if warmup_steps, training_steps or decay_steps is negative.
+// ValueError if an argument warmup_steps, training_steps or decay_steps is negative.
 #pragma once
 
 #include <cstdint>

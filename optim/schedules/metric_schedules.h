@@ -61,7 +61,8 @@ struct PlateauOptions {
 };
 
 // Multiplies lr by factor, but keeps lr at min_lr or above, when the metric has not improved for
-// more than `patience` steps. A step throws ValueError if min_lr is a list and groups were added.
+// more than `patience` steps. A step that does this throws ValueError if min_lr is a list and
+// groups were added.
 class ReduceLROnPlateau : public MetricScheduler {
   public:
     explicit ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});

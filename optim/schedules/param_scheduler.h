@@ -73,7 +73,8 @@ class OptimizerParamScheduler : public Scheduler {
     // lr_decay_steps, increment is positive, both or none of the weight decays are set, 0 <=
     // start_weight_decay <= end_weight_decay (equal if weight_decay_increase is constant), and all
     // these numbers are finite. With LrDecay::wsd, wsd_decay_steps must be in (0, lr_decay_steps].
-    // If the weight decay grows, weight_decay_steps must be positive and finite.
+    // If weight decays are set and weight_decay_increase is not constant, weight_decay_steps must
+    // be positive and finite.
     OptimizerParamScheduler(Optimizer& optimizer, const ParamScheduleOptions& options);
 
     // Returns the number of steps, which is last_epoch() * increment.
