@@ -53,8 +53,9 @@ std::string expand_home(const std::string& path);
 
 // Reads a YAML file, or a JSON file if the path ends in .json. Accepts `fp16: true` and
 // `dynamo_backend` of old files, and logs one warning about TPU fields. Throws FileError if the
-// file cannot be read. Throws ValueError with the path if the file has unknown keys (the message
-// lists them), an invalid value, no distributed_type, or a SageMaker configuration.
+// file cannot be read. Throws ValueError with the path if the text is not valid YAML or JSON, or if
+// the file has unknown keys (the message lists them), an invalid value, no distributed_type, or a
+// compute_environment other than LOCAL_MACHINE.
 ClusterConfig read_config(const std::string& path);
 // Reads the file at the default path. Returns nullopt if the file does not exist. Throws the errors
 // of read_config().

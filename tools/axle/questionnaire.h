@@ -13,8 +13,8 @@ namespace axle::launcher {
 // number of GPUs of this machine. Throws UsageError if the input ends before the last answer.
 ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus);
 
-// Returns the configuration that `axle config default` writes. It uses all GPUs of this machine, or
-// the CPU if there is no GPU.
+// Returns the configuration that `axle config default` writes for a machine with `gpus` GPUs. It
+// uses all of them, or the CPU if there is no GPU.
 ClusterConfig default_config(int gpus);
 
 // Throws UsageError for a configuration that cannot be launched, such as two machines without the

@@ -16,8 +16,9 @@ struct Check {
     std::function<void(const PartialState&)> run;
 };
 
-std::vector<Check> process_checks();  // execution, collectives, splitting, random numbers
-std::vector<Check> data_checks();     // the samples of each process, and their order
+// Checks of execution, collectives, splitting, random numbers, triggers and a second Accelerator.
+std::vector<Check> process_checks();
+std::vector<Check> data_checks();  // the samples of each process, and their order
 // Checks that compare training on all processes with training on one process.
 std::vector<Check> training_checks();
 

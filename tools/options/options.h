@@ -83,7 +83,8 @@ class Options {
     bool parse(std::vector<std::string> arguments);
     // Returns the name (without dashes) and the value of each option except help and version as
     // text. The value of a flag is "true" or "false". The value of an option that was not given is
-    // the default that --help shows, or "". Called after parse().
+    // the default that --help shows, or "". Of several given values, only the last is returned.
+    // Called after parse().
     std::vector<std::pair<std::string, std::string>> values() const;
 
   private:

@@ -35,11 +35,11 @@ Curve smoothed(const Curve& curve, std::size_t window);
 std::string format_value(double value, char format);
 
 // Returns an <svg> element, or "" if there is nothing to draw. It has no colors; the style sheet of
-// the page sets them for the classes "curve", "strong", "raw" (the values of a smoothed curve
-// before smoothing) and "grid". If all values are positive and span more than two powers of ten,
-// and from_zero is false, the y axis is logarithmic. For scripts, the attributes data-x and data-y
-// contain the mapping from values to coordinates: "low high from to", and "log" for a logarithmic y
-// axis.
+// the page sets them for the classes "curve", "c0", "c1" and so on (by the index of the curve),
+// "strong", "raw" (the values of a smoothed curve before smoothing) and "grid". If all values are
+// positive and span more than two powers of ten, and from_zero is false, the y axis is logarithmic.
+// For scripts, the attributes data-x and data-y contain the mapping from values to coordinates:
+// "low high from to", and "log" for a logarithmic y axis.
 std::string to_svg(const Chart& chart);
 
 }  // namespace axle::trainer

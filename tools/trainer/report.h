@@ -49,8 +49,9 @@ struct Report {
     std::string title;  // such as "train_gpt"
     // The results: a map from names to numbers and texts.
     Tree results = Tree::map();
-    // The report draws a curve for each name. A curve named val_x is drawn in the chart of x. The
-    // ending of a name, such as _bytes or _per_s, selects the format of its values.
+    // The report draws a curve for each name. A curve named val_x is drawn in the chart of x, if
+    // there is one. The ending of a name, such as _bytes or _per_s, selects the format of its
+    // values.
     Metrics metrics = {};
     // The contents of two tables. An entry b of a nested map a has the name a.b in the table.
     Tree configuration = Tree::map(), environment = Tree::map();
@@ -60,8 +61,8 @@ struct Report {
 };
 
 // Reads a metrics.jsonl file, which is mapped and read line by line. Ignores a last line without a
-// newline. Throws FileError if a line is not an object with a number "step", or has more than 1
-// MiB.
+// newline. Throws FileError if the file cannot be read, or if a line is not an object with a number
+// "step" or has more than 1 MiB.
 Metrics read_metrics(const std::string& path);
 
 // Returns a map with Axle's version, the CPU, the number of threads, the system, the compiler and

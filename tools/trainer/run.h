@@ -65,6 +65,8 @@ struct Options {
     // Returns the number of updates of a run: `steps`, or the updates of `epochs`, rounded, but at
     // least 1. `samples_per_pass` is the number of samples in a pass over the training data.
     std::int64_t updates(double samples_per_pass) const;
+    // Returns the options of the Accelerator, including the identity of the run: seed, samples per
+    // update, learning rate, weight decay and `identity`. Called after apply().
     accel::AcceleratorOptions accelerator() const;
 };
 

@@ -153,7 +153,7 @@ inline std::int64_t last_cache_bytes() {
     const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return found > 0 ? found : std::int64_t{32} << 20;
 }
-// Returns a size in bytes that exceeds all caches.
+// Returns four times the size of the last-level cache in bytes, but from 128 MiB to 1 GiB.
 inline std::int64_t cold_bytes() {
     return std::clamp(4 * last_cache_bytes(), std::int64_t{128} << 20, std::int64_t{1} << 30);
 }

@@ -18,14 +18,13 @@ using TensorBytes = std::vector<std::pair<std::string, std::int64_t>>;
 TensorBytes tensors_of(const std::string& model);
 
 struct ModelSize {
-    std::int64_t total = 0, largest = 0;  // sizes in bytes
-    std::vector<std::string> largest_layers;
+    std::int64_t total = 0, largest = 0;      // bytes of all tensors, and of the largest layer
+    std::vector<std::string> largest_layers;  // the names of all layers of this size
     // The sizes of the largest block of a transformer, and of all tensors outside of blocks.
     std::int64_t largest_block = 0, outside_of_blocks = 0;
 };
-// Returns the total size, and the size of the largest layer. A layer is a group of tensors that
-// must be on one device: a transformer block, all embeddings together, or another module with
-// weights.
+// Returns the sizes of a model. A layer is a group of tensors that must be on one device: a
+// transformer block, a module named embeddings, or another module with weights.
 ModelSize model_size(const TensorBytes& tensors);
 
 // The dtypes of estimates. With fp8, weights are stored in 16 bits.

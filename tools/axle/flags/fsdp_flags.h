@@ -26,7 +26,8 @@ const std::vector<FsdpField>& fsdp_fields();
 // if fsdp_config is null.
 Tree fsdp_section(const Tree& fsdp_config);
 // Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
-// precedence over the configuration. Throws ValueError for unknown keys and invalid values.
+// precedence over the configuration. Throws ValueError for unknown keys and invalid values, and,
+// with version 1, if cpu_ram_efficient_loading is given as true but sync_module_states is not true.
 std::map<std::string, std::string> fsdp_variables(const FlagValues& flags, const Tree& fsdp_config);
 
 // Returns the section fsdp_config with the values of the given flags. The version is 2 by default.

@@ -21,7 +21,8 @@ namespace axle::launcher {
 // hostfile. With standard, and on one machine without a hostfile, the result is empty. If
 // num_processes is less than the number of slots in an unfiltered hostfile, the first slots of each
 // machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid, do
-// not match num_machines or num_processes, or have no effect.
+// not match num_machines or num_processes, or have no effect, and ValueError if the launcher needs
+// a hostfile that is not given.
 MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config, int num_machines,
                             std::optional<int> num_processes);
 
