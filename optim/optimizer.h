@@ -1,4 +1,4 @@
-// Optimizer: parameter groups, their state, and one fused kernel call per step.
+// Optimizer: parameter groups, their state, and steps, usually with one fused kernel call.
 #pragma once
 
 #include <array>

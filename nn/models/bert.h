@@ -158,7 +158,7 @@ struct BertPooler : Model<BertPooler> {
 // read, and can load folders written by transformers. Each model can load the files of the other
 // two models; heads that the files do not contain are initialized. Loaded models are in evaluation
 // mode: call train() before training them. Loading throws FileError if a file is missing or
-// invalid, or if names or shapes differ.
+// invalid, or if names, shapes or dtypes do not fit the model.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
@@ -201,10 +201,12 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
                    const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices;
     // sequences with the label -100 are ignored. If the model has a single label (regression),
-    // returns the mean squared error to labels [B]. Throws ShapeError for other shapes of labels.
+    // returns the mean squared error to labels [B]. Throws ShapeError for other shapes of labels,
+    // and the errors of forward() and cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
-    // Returns the logits and, if labels are given, the loss, computed in one forward pass.
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Throws
+    // the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});
@@ -257,10 +259,12 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are token ids; positions
-    // with the label -100 are ignored. Throws ShapeError for other shapes of labels.
+    // with the label -100 are ignored. Throws ShapeError for other shapes of labels, and the errors
+    // of forward() and cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
-    // Returns the logits and, if labels are given, the loss, computed in one forward pass.
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Throws
+    // the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});

@@ -156,7 +156,7 @@ struct Llama : Model<Llama>, LanguageHead {
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
-    // invalid, or if names or shapes differ.
+    // invalid, or if names, shapes or dtypes do not fit the model.
     static Llama from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
@@ -178,11 +178,12 @@ struct Llama : Model<Llama>, LanguageHead {
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
     // position. (In Transformers, labels are equal to the ids, and the model shifts them.) Throws
-    // ShapeError for other shapes.
+    // ShapeError for other shapes of labels, and the errors of forward() and cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
-    // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
+    // have the same meaning as in loss(), and the errors are the same. If only the loss is needed,
+    // loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",

@@ -129,7 +129,7 @@ struct Mixtral : Model<Mixtral> {
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
-    // invalid, or if names or shapes differ.
+    // invalid, or if names, shapes or dtypes do not fit the model.
     static Mixtral from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h).
@@ -143,11 +143,12 @@ struct Mixtral : Model<Mixtral> {
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. If
     // output_router_logits is true, adds router_aux_loss_coef times load_balancing_loss(). labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
-    // position. Throws ShapeError for other shapes.
+    // position. Throws ShapeError for other shapes of labels, and the errors of forward() and
+    // cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the result of loss(), computed in one forward
-    // pass.
+    // pass. Throws the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",

@@ -154,7 +154,7 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
-    // invalid, or if names or shapes differ.
+    // invalid, or if names, shapes or dtypes do not fit the model.
     static T5ForConditionalGeneration from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h).
@@ -167,7 +167,7 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     Tensor forward(const Tensor& ids, const Tensor& decoder_ids, const Tensor& attention_mask = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are the target ids, or
     // -100 to ignore a position; the decoder gets shift_right(labels). Throws ShapeError for other
-    // shapes, and ValueError if labels are undefined.
+    // shapes, ValueError if labels are undefined, and the errors of cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns the logits and the loss, computed in one forward pass. Throws the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
