@@ -259,7 +259,7 @@ class Module {
 };
 
 // The base class of user-defined modules (CRTP): model(args...) calls forward(args...) inside
-// enter().
+// enter(), between the registered hooks.
 template <class Derived>
 class Model : public Module {
   public:

@@ -98,7 +98,8 @@ class GradScaler {
     // Checks whether the gradients are finite, unless unscale_() has done so, and returns the
     // scalars that the optimizer's step must apply (OptimizerHooks::before_step). Returns an
     // undefined tensor if the scaler is disabled. Throws UsageError if step() was called for the
-    // optimizer since the last update, or if its first step is captured in a graph.
+    // optimizer since the last update, or if its first step is captured in a graph, and DeviceError
+    // if the gradients are on several devices.
     Tensor before_step(Optimizer& optimizer);
     // Marks the optimizer as not unscaled and not stepped. Called if the optimizer has new
     // gradients although update() was not called.

@@ -38,7 +38,8 @@ class Linear : public Model<Linear> {
     // Copies the policy; only clone() may call this constructor (see Module).
     Linear(const Linear& other);
 
-    // Maps x [..., in] to [..., out]. Throws ShapeError if the last dimension of x is not `in`.
+    // Returns activation(x W^T + b) [..., out] for x [..., in]. A policy replaces the product.
+    // Throws ShapeError if the last dimension of x is not `in`.
     Tensor forward(const Tensor& x, Activation activation = Activation::none);
     void visit(Visitor& v) override;
 

@@ -77,9 +77,11 @@ struct LSTMState {
     }
 };
 
-// Long short-term memory (Hochreiter and Schmidhuber, 1997), with projection (Sak et al.,
-// arXiv:1402.1128) if proj_size is positive. c0 and the last cell state have the width hidden_size
-// even with projection. The constructor also throws ValueError unless 0 <= proj_size < hidden_size.
+// Long short-term memory (Hochreiter and Schmidhuber, 1997): c_t = sigmoid(f) c_(t-1) + sigmoid(i)
+// tanh(g) and h_t = sigmoid(o) tanh(c_t), where i, f, g and o are the parts of x_t W_ih^T + b_ih +
+// h_(t-1) W_hh^T + b_hh. If proj_size is positive, h_t is multiplied by W_hr^T (Sak et al.,
+// arXiv:1402.1128); c0 and the last cell state keep the width hidden_size. The constructor also
+// throws ValueError unless 0 <= proj_size < hidden_size.
 class LSTM : public Model<LSTM> {
   public:
     LSTM(std::int64_t input_size, std::int64_t hidden_size, LSTMOptions options = {});
