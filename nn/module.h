@@ -92,9 +92,9 @@ class Module {
     // these tensors. Allocates memory for tensors on the meta device. For a tied parameter, one of
     // its names is sufficient. A slice of a parameter in tensor parallel training also accepts the
     // whole parameter. Throws ShapeError if a shape differs and DTypeError if a dtype cannot be
-    // converted. In strict mode, throws ValueError if names are missing or unexpected;
-    // the message lists up to eight names of each kind, with similar names. Throws UsageError as
-    // state_dict() does. No tensor is changed if one of these errors is thrown.
+    // converted. In strict mode, throws ValueError if names are missing or unexpected; the message
+    // lists up to eight names of each kind, with similar names. Throws UsageError as state_dict()
+    // does. No tensor is changed if one of these errors is thrown.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents

@@ -20,12 +20,11 @@ void remember_old_bytes(void* memory, std::size_t size) noexcept;
 
 // Implements Module::check_visit(): throws UsageError if the memory of `root`, or of a module below
 // it, contains a module or a parameter that visit() neither names nor ignores, or if a visit() uses
-// a name twice. A parameter is found
-// by its bytes, which must be equal to a Tensor that is a leaf and requires a gradient. The bytes
-// of a destroyed Tensor do not match, because ~Tensor clears them. remember_old_bytes() has
-// recorded the bytes that were in the memory before the object was constructed. So only a member
-// that refers to the leaf without being a Tensor (a std::shared_ptr<Impl> or a std::weak_ptr<Impl>)
-// is reported by mistake.
+// a name twice. A parameter is found by its bytes, which must be equal to a Tensor that is a leaf
+// and requires a gradient. The bytes of a destroyed Tensor do not match, because ~Tensor clears
+// them. remember_old_bytes() has recorded the bytes that were in the memory before the object was
+// constructed. So only a member that refers to the leaf without being a Tensor (a
+// std::shared_ptr<Impl> or a std::weak_ptr<Impl>) is reported by mistake.
 void check_visit(const Module& root);
 
 }  // namespace axle::nn

@@ -50,8 +50,8 @@ class LayerNorm : public Model<LayerNorm> {
 // Root mean square normalization over the last dimension, with a weight, initially 1.
 class RMSNorm : public Model<RMSNorm> {
   public:
-    // Throws ValueError unless width, the size of the last dimension, is positive.
-    // Without eps, forward() uses the default of axle::rms_norm.
+    // Throws ValueError unless width, the size of the last dimension, is positive. Without eps,
+    // forward() uses the default of axle::rms_norm.
     explicit RMSNorm(std::int64_t width, std::optional<double> eps = {});
     // Returns a tensor of x's shape. Throws ShapeError unless the last dimension of x is `width`.
     Tensor forward(const Tensor& x) {

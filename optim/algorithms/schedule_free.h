@@ -30,8 +30,8 @@ struct AdamWScheduleFreeOptions {
     static constexpr const char* kName = "AdamWScheduleFree";
     double momentum() const { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError unless betas[0] is in (0, 1), betas[1] in [0, 1), all other options are 0
-    // or more, and stochastic_rounding is false.
+    // Throws ValueError unless betas[0] is in (0, 1), betas[1] is in [0, 1), lr, eps, weight_decay,
+    // warmup_steps, r and weight_lr_power are 0 or more, and stochastic_rounding is false.
     void check(const char* op) const;
 };
 
@@ -53,8 +53,8 @@ struct SGDScheduleFreeOptions {
     static constexpr const char* kName = "SGDScheduleFree";
     double momentum() const { return beta; }
     std::vector<NamedOption> named();
-    // Throws ValueError unless beta is in (0, 1), all other options are 0 or more, and
-    // stochastic_rounding is false.
+    // Throws ValueError unless beta is in (0, 1), lr, weight_decay, warmup_steps, r and
+    // weight_lr_power are 0 or more, and stochastic_rounding is false.
     void check(const char* op) const;
 };
 

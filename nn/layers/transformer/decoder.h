@@ -15,8 +15,9 @@ struct TransformerDecoderMasks {
     Tensor memory_mask = {};              // [T, S] or [batch * heads, T, S]
     Tensor tgt_key_padding_mask = {};     // [batch, T]
     Tensor memory_key_padding_mask = {};  // [batch, S]
-    bool tgt_is_causal = false;           // even without a mask
-    bool memory_is_causal = false;
+    // If true, position i of the target sequence attends only to positions j <= i of the target
+    // sequence or of the memory, even without a mask.
+    bool tgt_is_causal = false, memory_is_causal = false;
 };
 
 // Self-attention, attention to the memory (the result of an encoder), and a feed-forward network,

@@ -27,7 +27,8 @@ struct TransformerLayerOptions {
 struct TransformerEncoderMasks {
     Tensor mask = {};                  // [time, time] or [batch * heads, time, time]
     Tensor src_key_padding_mask = {};  // [batch, time]
-    bool is_causal = false;            // even without a mask
+    // If true, position i attends only to positions j <= i, even without a mask.
+    bool is_causal = false;
 };
 
 // Self-attention and a feed-forward network, each with a residual connection and a LayerNorm

@@ -35,9 +35,8 @@ struct TransformerMasks {
     Tensor src_key_padding_mask = {};     // [batch, S]
     Tensor tgt_key_padding_mask = {};     // [batch, T]
     Tensor memory_key_padding_mask = {};  // [batch, S]
-    bool src_is_causal = false;           // even without a mask
-    bool tgt_is_causal = false;
-    bool memory_is_causal = false;
+    // If true, position i attends only to positions j <= i, even without a mask.
+    bool src_is_causal = false, tgt_is_causal = false, memory_is_causal = false;
 };
 
 // An encoder and a decoder, each with a norm at the end (Vaswani et al., arXiv:1706.03762). All

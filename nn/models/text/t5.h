@@ -163,11 +163,12 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
 
     // Maps source ids [B, S] and target ids [B, T] to logits [B, T, vocab_size]. attention_mask
     // [B, S] is 0 for padding tokens of the source; if it is undefined, there is no padding. Throws
-    // ShapeError for other shapes.
+    // ShapeError for other shapes, and the errors of axle::embedding() for ids.
     Tensor forward(const Tensor& ids, const Tensor& decoder_ids, const Tensor& attention_mask = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are the target ids, or
-    // -100 to ignore a position; the decoder gets shift_right(labels). Throws ShapeError for other
-    // shapes, ValueError if labels are undefined, and the errors of cross_entropy().
+    // -100 to ignore a position; the decoder gets shift_right(labels). Throws ValueError if labels
+    // are undefined, ShapeError for other shapes of labels, and the errors of forward() and
+    // cross_entropy().
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns the logits and the loss, computed in one forward pass. Throws the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});

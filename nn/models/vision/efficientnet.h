@@ -14,7 +14,8 @@ namespace axle::nn {
 
 // A stage of EfficientNet: `layers` blocks. Only the first block has the stride.
 struct EfficientNetStage {
-    std::int64_t expand_ratio;  // channels of the depthwise convolution / input channels
+    // Channels of the depthwise convolution / input channels, before multiple_of_eight().
+    std::int64_t expand_ratio;
     std::int64_t kernel, stride, out, layers;
 };
 
@@ -30,9 +31,9 @@ struct EfficientNetConfig {
 };
 
 struct EfficientNet : Model<EfficientNet> {
-    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive,
-    // there is at least one stage, and the probabilities of dropout and of each block's stochastic
-    // depth are in [0, 1].
+    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive
+    // and below 2^31, there is at least one stage, and the probabilities of dropout and of each
+    // block's stochastic depth are in [0, 1].
     explicit EfficientNet(const EfficientNetConfig& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws ShapeError for other

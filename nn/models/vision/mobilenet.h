@@ -30,8 +30,8 @@ struct MobileNetV3Config {
 };
 
 struct MobileNetV3 : Model<MobileNetV3> {
-    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive,
-    // there is at least one block, and dropout is in [0, 1].
+    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive
+    // and below 2^31, there is at least one block, and dropout is in [0, 1].
     explicit MobileNetV3(const MobileNetV3Config& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws ShapeError for other

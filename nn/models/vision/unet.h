@@ -118,16 +118,17 @@ struct UNetUpBlock : Model<UNetUpBlock> {
 
 struct UNet : Model<UNet> {
     // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
-    // positive, norm_num_groups divides all numbers of channels, attention_head_dim divides the
-    // numbers of channels with attention and the last number of channels, the first number of
-    // channels is even, `attention` has one element for each resolution, norm_eps is positive, and
-    // dropout is in [0, 1].
+    // positive and below 2^31, there is at least one resolution, `attention` has one element for
+    // each resolution, norm_num_groups divides all of block_out_channels, attention_head_dim
+    // divides those with attention and the last one, the first one is even, norm_eps is positive
+    // and finite, and dropout is in [0, 1].
     explicit UNet(const UNetConfig& config);
 
     // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at
     // the times [N] or [1] (integers or floating). H and W are multiples of 2^(resolutions - 1). If
     // the model has classes, `classes` [N] are their indices (i64). Throws ShapeError for other
-    // shapes, and ValueError if only one of the model and the call has classes.
+    // shapes, ValueError if only one of the model and the call has classes or if freq_shift is
+    // block_out_channels[0] / 2, and the errors of axle::embedding() for classes.
     Tensor forward(const Tensor& x, const Tensor& times, const Tensor& classes = {});
     void visit(Visitor& v) override;
     std::vector<std::string> no_split_modules() const override {

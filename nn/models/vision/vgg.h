@@ -24,8 +24,9 @@ struct VggConfig {
 };
 
 struct Vgg : Model<Vgg> {
-    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive,
-    // there is at least one convolution, and dropout is in [0, 1].
+    // Initializes the weights as torchvision does. Throws ValueError unless all sizes are positive
+    // and below 2^31 (except 0 in layers), there is at least one convolution, and dropout is in
+    // [0, 1].
     explicit Vgg(const VggConfig& config);
 
     // Maps images [N, in_channels, H, W] to logits [N, num_classes]. The features are averaged to 7

@@ -79,8 +79,8 @@ struct VisionEncoder : Model<VisionEncoder> {
 
 struct VisionTransformer : Model<VisionTransformer> {
     // Initializes the weights as torchvision does; the weights of the head are 0. Throws ValueError
-    // unless all sizes are positive, patch_size divides image_size, num_heads divides hidden_dim,
-    // and `dropout` is in [0, 1].
+    // unless all sizes are positive and below 2^31, patch_size divides image_size, num_heads
+    // divides hidden_dim, and `dropout` is in [0, 1].
     explicit VisionTransformer(const VisionTransformerConfig& config);
 
     // Maps images [B, in_channels, image_size, image_size] to logits [B, num_classes]. Throws
