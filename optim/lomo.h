@@ -106,8 +106,8 @@ struct LomoOptions {
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 };
 
-// The LOMO optimizer: p -= lr (g + weight_decay p). It has no state, except a step count if
-// stochastic_rounding is true.
+// The LOMO optimizer: p -= lr (g + weight_decay p). It has no state, except the step counts of
+// 16-bit parameters if stochastic_rounding is true.
 class Lomo : public FusedOptimizer {
   public:
     explicit Lomo(std::vector<Tensor> params, LomoOptions options = {});

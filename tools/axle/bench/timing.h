@@ -60,10 +60,10 @@ Timing time_hot(double min_seconds, Call&& call) {
     return timing_of(std::move(times), calls);
 }
 
-// Measures single calls with the limits of time_hot(), but also stops after 10 * min_seconds
-// including all flushes. flush() is called before each call and removes the operands from the
-// caches. Then an empty parallel section wakes the workers, because in a program they are usually
-// awake.
+// Measures single calls with the limits of time_hot(), but after kMinSamples samples also stops if
+// 10 * min_seconds have passed, including all flushes. flush() is called before each call and
+// removes the operands from the caches. Then an empty parallel section wakes the workers, because
+// in a program they are usually awake.
 template <class Flush, class Call>
 Timing time_flushed(double min_seconds, Flush&& flush, Call&& call) {
     call();
