@@ -161,6 +161,7 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
 class ModuleDict : public Model<ModuleDict> {
   public:
     ModuleDict() = default;
+    // Adds the children in order. Throws the errors of insert().
     template <class... Names, class... Modules>
         requires(sizeof...(Names) > 0)
     explicit ModuleDict(std::pair<Names, Modules>... children) {
@@ -207,6 +208,7 @@ class ModuleDict : public Model<ModuleDict> {
 class ParameterList : public Model<ParameterList> {
   public:
     ParameterList() = default;
+    // Adds the parameters in order. Throws the errors of push_back().
     explicit ParameterList(const std::vector<Tensor>& parameters) {
         for (const Tensor& parameter : parameters) push_back(parameter);
     }
@@ -264,6 +266,7 @@ class ParameterDict : public Model<ParameterDict> {
 class Sequential : public Model<Sequential> {
   public:
     Sequential() = default;
+    // Adds the stages in order. Throws the errors of push_back().
     template <class... Stages>
         requires(sizeof...(Stages) > 1 ||
                  (sizeof...(Stages) == 1 &&

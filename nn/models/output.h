@@ -25,8 +25,9 @@ struct ModelOutput {
 
 // Returns the tensors of a batch in the order of `keys`. A tensor is undefined if its key is
 // missing or the value is null. If the batch is itself a tensor, it is the value of the first key.
-// Throws ValueError if the first key is missing or its value is null, or if the batch has other
-// keys; the message begins with `who`.
+// Throws ValueError if the first key is missing or its value is null, if the batch has other keys
+// or values that are not tensors, or if it is neither a tensor nor a map. Messages about keys begin
+// with `who`.
 std::vector<Tensor> inputs_of(const char* who, const Tree& batch,
                               std::initializer_list<std::string_view> keys);
 

@@ -1,9 +1,9 @@
 // Measures the peak performance of this machine, for comparison with the results of benchmarks.
 //
 // Three kinds of loops use vectors of one size. The first computes independent multiply-adds in
-// registers. The second updates arrays much larger than the last-level cache, a = f(a, b), and the
-// third updates arrays that fit into L2. An update is the fastest access pattern of a core: it
-// reads two arrays and writes one array.
+// registers. The second updates arrays of cold_bytes() in total, a = f(a, b), and the third updates
+// arrays that fit into L2. An update is the fastest access pattern of a core: it reads two arrays
+// and writes one array.
 #pragma once
 
 #include <algorithm>
