@@ -54,7 +54,7 @@ class StepLR : public ChainableScheduler {
     double gamma_;
 };
 
-// The rate is lr0 * gamma^(number of milestones <= t).
+// The rate is lr0 * gamma^(number of milestones in [0, t]).
 class MultiStepLR : public ChainableScheduler {
   public:
     MultiStepLR(Optimizer& optimizer, const std::vector<std::int64_t>& milestones,
@@ -89,7 +89,8 @@ class ExponentialLR : public ChainableScheduler {
     double gamma_;
 };
 
-// The rate is lr0 * factor until total_iters, then lr0. factor must be in [0, 1].
+// The rate is lr0 * factor until total_iters, then lr0. If total_iters is not positive, the rate
+// stays lr0 * factor, as in PyTorch. factor must be in [0, 1].
 class ConstantLR : public ChainableScheduler {
   public:
     ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, std::int64_t total_iters = 5);
