@@ -52,6 +52,8 @@ struct LBFGSOptions {
 // PyTorch.
 class LBFGS : public GroupedOptimizer<LBFGSOptions> {
   public:
+    // Throws ValueError for an empty list, for parameters that are undefined, repeated or not
+    // leaves, and for options out of range.
     explicit LBFGS(std::vector<Tensor> params, LBFGSOptions options = {});
 
   protected:
