@@ -12,6 +12,8 @@
 
 namespace axle::autograd {
 
+struct Node;
+
 // The origin of a node's input: an output of another node, a leaf, or neither (both pointers null).
 struct Edge {
     std::shared_ptr<Node> node;

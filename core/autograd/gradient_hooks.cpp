@@ -45,8 +45,8 @@ template <class Owner>
 HookHandle handle_of(const std::shared_ptr<Owner>& owner, TensorHooks& (*list)(Owner&),
                      std::uint64_t id) {
     return HookHandle([id, list, weak = std::weak_ptr(owner)] {
-        if (const std::shared_ptr<Owner> alive = weak.lock())
-            std::erase_if(list(*alive), [id](const TensorHook& hook) { return hook.id == id; });
+        if (const std::shared_ptr<Owner> existing = weak.lock())
+            std::erase_if(list(*existing), [id](const TensorHook& hook) { return hook.id == id; });
     });
 }
 

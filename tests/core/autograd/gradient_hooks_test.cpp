@@ -89,7 +89,7 @@ TEST(RegisterHook, StopsWhenItsHandleIsDestroyedOrRemovedByTheHook) {
         ++calls;
         once.remove();
     });
-    backward({m.sum()}, {}, {.retain_graph = true});
+    autograd::backward({m.sum()}, {}, {.retain_graph = true});
     m.sum().backward();
     EXPECT_EQ(calls, 1);
 }
@@ -146,7 +146,7 @@ TEST(RetainGrad, AccumulatesTheGradientOfAnIntermediateTensor) {
     const Tensor loss = (m * m).sum();
     EXPECT_EQ(autograd::grad({loss}, {w}, {}, {.retain_graph = true})[0].to_vector(), (Values{36}));
     EXPECT_EQ(m.grad().to_vector(), (Values{12}));
-    backward({loss}, {}, {.retain_graph = true});
+    autograd::backward({loss}, {}, {.retain_graph = true});
     EXPECT_EQ(m.grad().to_vector(), (Values{24}));
     loss.backward();
     EXPECT_EQ(m.grad().to_vector(), (Values{36}));
