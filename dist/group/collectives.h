@@ -16,6 +16,7 @@
 
 namespace axle::dist {
 
+// Returns an engine that sends its messages with `transport`.
 std::unique_ptr<HostEngine> make_collectives(std::unique_ptr<Transport> transport);
 
 }  // namespace axle::dist

@@ -43,13 +43,14 @@ class HostEngine {
                             std::span<const std::int64_t> in_bytes) = 0;
     // gather() writes `in` of all ranks to `out` on the root, and scatter() writes the parts of the
     // root's `in` to `out` of each rank. On ranks other than the root, the pointer to the data of
-    // all ranks may be null.
+    // all ranks may be null, and gather() uses only this rank's entry of `bytes`.
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
                          int root) = 0;
     // Send and receive a message. May be called concurrently with all other methods. Concurrent
-    // messages between the same two ranks need different tags.
+    // messages between the same two ranks need different tags. Over MPI, throw ValueError for a tag
+    // above the largest tag of the implementation.
     virtual void send(const void* data, std::int64_t bytes, int to, std::uint64_t tag) = 0;
     virtual void recv(void* data, std::int64_t bytes, int from, std::uint64_t tag) = 0;
     // Waits until all ranks have called barrier().
@@ -70,9 +71,10 @@ std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, 
 // group. Throws CommError if MPI fails.
 std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ranks, int rank,
                                      std::uint32_t id, std::chrono::milliseconds timeout);
-// Returns an engine that uses `comm` and frees it. A transfer has at most `round_bytes` bytes for
-// each rank; 0 selects a limit that depends on the number of ranks. last_tag is the largest allowed
-// message tag.
+// Returns an engine that uses `comm` and frees it, unless an operation on `comm` could not be
+// ended. A transfer has at most `round_bytes` bytes for each rank. 0 selects 2 MiB for broadcasts
+// and messages, and for the other collectives a limit that depends on the number of ranks. last_tag
+// is the largest allowed message tag.
 std::unique_ptr<HostEngine> make_mpi_engine(const MpiFunctions& mpi, MpiComm* comm, int rank,
                                             int size, int last_tag,
                                             std::chrono::milliseconds timeout,

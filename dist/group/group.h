@@ -69,6 +69,7 @@ struct Staged {
     Tensor x, host;
 };
 
+// CollectiveCall::counts of each rank, indexed by rank.
 using Counts = std::vector<std::vector<std::int64_t>>;
 
 struct ProcessGroup::Impl {

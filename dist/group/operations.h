@@ -42,7 +42,8 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree);
 
 // Gathers values of any type that a Tree supports. Received tensors are on the CPU. Lists are
 // concatenated. Maps must have the same keys, and are gathered entry by entry. Other values are
-// returned as a list indexed by rank.
+// returned as a list indexed by rank. Throws ValueError if keys differ, or if a value is a list or
+// map on one rank and of another kind on another rank.
 Tree gather_object(ProcessGroup& group, const Tree& object);
 
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none

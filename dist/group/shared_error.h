@@ -14,8 +14,9 @@ namespace axle::dist {
 
 // Returns a description of an error that can be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
-// Throws the described error with its original type if kernels/error.h declares this type;
-// otherwise throws Error. The message is "op: whose: text"; an op at the beginning of the text is
+// Throws the described error with its original type if kernels/error.h declares this type, except
+// NumericsError. A derived type is thrown as its base type in kernels/error.h, and any other type
+// as Error. The message is "op: whose: text"; an op at the beginning of the text is
 // not repeated.
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 

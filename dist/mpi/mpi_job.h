@@ -33,8 +33,9 @@ MpiJob join_mpi(Control& control, std::chrono::milliseconds timeout,
 // is '+' and the name of the implementation, or '-' and the reason why the rank has no library.
 std::string find_library_obstacle(const std::vector<std::string>& texts);
 // Returns the reason why these ranks of MPI cannot form a job, or "". Each text is "+<rank> <size>"
-// of MPI_COMM_WORLD, or '-' and the reason why MPI was not initialized. Writes the ranks to
-// `ranks`.
+// of MPI_COMM_WORLD, or '-' and the reason why MPI was not initialized. Appends the rank in
+// MPI_COMM_WORLD of each text to `ranks`. Throws CommError if a text after '+' has anything other
+// than numbers.
 std::string find_world_obstacle(const std::vector<std::string>& texts, std::vector<int>& ranks);
 
 }  // namespace axle::dist

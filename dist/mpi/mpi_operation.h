@@ -21,8 +21,8 @@ struct MpiEngineState {
 };
 
 // An operation in progress, and the memory that it uses. MPI can cancel a receive, but no other
-// operation. If wait() has thrown, the destructor waits at most 50 ms for the operation. If the
-// operation has not ended by then, its memory is never freed, and the engine is aborted.
+// operation. If the operation has not ended, the destructor cancels it and waits at most 50 ms. If
+// it has not ended by then, its memory is never freed, and the engine is aborted.
 class MpiOperation {
   public:
     // `call` is the name of the engine's function, and `bytes` the size of its data, for error

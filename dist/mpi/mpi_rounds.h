@@ -23,7 +23,7 @@ struct MpiParts {
     }
 };
 
-// The rounds of a transfer. Each round except the last one transfers `part` bytes.
+// Divides the data of each rank into rounds of `part` bytes; the last round may be smaller.
 struct MpiRounds {
     std::int64_t part;
 
@@ -43,7 +43,8 @@ inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Memory that grows and is not initialized.
+// Uninitialized memory. reserve() returns at least `bytes` bytes. If the memory must grow, its
+// content is lost.
 class MpiBuffer {
   public:
     std::byte* reserve(std::int64_t bytes) {

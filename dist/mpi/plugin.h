@@ -4,7 +4,8 @@
 // when it uses the backend "mpi" (library.h).
 //
 // No function throws, and kMpiEntry is the only exported symbol. Functions that can fail return
-// false or nullptr and write the reason to `error`. All data is bytes; Axle reduces numbers itself.
+// false, nullptr or MpiState::failed and write the reason to `error`. All data is bytes, except the
+// value of maximum(); Axle reduces numbers itself.
 // Functions may be called concurrently.
 #pragma once
 
@@ -34,9 +35,9 @@ struct MpiFunctions {
     const char* implementation;  // "Open MPI" or "MPICH"
 
     // Initializes MPI with MPI_THREAD_MULTIPLE, unless the program has initialized it. Fails if MPI
-    // does not provide this thread level. If this function has initialized MPI, MPI is finalized
-    // when the program exits, unless operations are still in progress. Writes the rank and the size
-    // of MPI_COMM_WORLD, and the largest message tag.
+    // does not provide this thread level or was finalized. If this function has initialized MPI,
+    // MPI is finalized when the program exits, unless operations are still in progress. Writes the
+    // rank and the size of MPI_COMM_WORLD, and the largest message tag.
     bool (*init)(int* rank, int* size, int* last_tag, MpiError* error);
 
     // Creates a communicator of ranks of MPI_COMM_WORLD, ranks[i] as rank i. Waits until all these
@@ -72,8 +73,8 @@ struct MpiFunctions {
     // Returns the state of an operation. Frees the request unless the operation is pending. Must be
     // called until the operation ends, because MPI makes progress in this call.
     MpiState (*test)(MpiRequest* request, MpiError* error);
-    // Cancels a receive. test() then ends with success or a failure. MPI cannot cancel other
-    // operations.
+    // Cancels a receive. test() then ends with success or a failure. Does nothing for other
+    // operations, because MPI cannot cancel them.
     void (*cancel)(MpiRequest* request);
 };
 

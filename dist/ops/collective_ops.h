@@ -10,7 +10,7 @@
 // All ranks must call the same ops in the same order, with tensors of equal dtypes and shapes (for
 // exchange_rows(), any numbers of rows), or all ranks throw CommError (see ProcessGroup). They must
 // also run the backward pass together. The gradient rules use the same ops, so that results can be
-// differentiated again. In a group of one process, all ops return x.
+// differentiated again. In a group of one process, all ops return x and check no arguments.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t co
 
 // Exchanges rows of x [N, ...]: sends sends[r] rows to rank r, in order. Returns the received rows
 // in rank order, receives[r] rows from rank r. Throws ShapeError unless `sends` has size() numbers
-// that add up to N.
+// that add up to N. `receives` is used only in the backward pass and must be the numbers of rows
+// that the ranks send.
 Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
                      const std::vector<std::int64_t>& receives,
                      const std::shared_ptr<ProcessGroup>& group);

@@ -32,8 +32,8 @@ class Activity {
     // Returns the note, or the last collective, such as "all_reduce #12", if the note is missing.
     // Returns "" between two collectives and before the first one.
     std::string text() const;
-    // Returns text such as "its last collective was all_reduce #12", and the note if it is not
-    // empty.
+    // Returns text such as "its last collective was all_reduce #12", and the note unless it is
+    // empty or the name of this collective.
     std::string history() const;
     // Return the name and the sequence number of the last collective, or "" and 0 before the first
     // collective.

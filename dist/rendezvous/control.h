@@ -59,12 +59,12 @@ const char* name_of(Collective op);
 // A collective call of one member of a group. All fields except `counts` must be equal on all
 // members.
 struct CollectiveCall {
-    std::uint32_t group = 0;     // 0: all ranks; new_group() assigns other numbers
+    std::uint32_t group = 0;     // 0: all ranks; new_group() and split() assign others
     std::uint64_t sequence = 0;  // number of the call in its group, starting at 1
     Collective op = Collective::barrier;
     DType dtype = DType::u8;
     std::int64_t numel = 0;  // number of elements; 0 if it may differ between ranks
-    int root = -1;
+    int root = -1;           // rank in the group, or -1 for collectives without a root
     ReduceOp reduce_op = ReduceOp::sum;
     bool on_gpu = false;  // whether data is sent directly between GPUs
     // Sizes that may differ between ranks and are sent to all ranks. All ranks pass the same number
@@ -128,7 +128,7 @@ class Control {
     // Waits until every member has made the same call. Returns the counts of all members, indexed
     // by rank of the group. Throws CommError on every rank if the calls differ. Throws CommError if
     // ranks did not make the call within the timeout; the text contains these ranks and their
-    // activities.
+    // activities. Must be called once for each announced call.
     virtual std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t group,
                                                                       std::uint64_t sequence) = 0;
     // Sets the activity of this process, such as "all_reduce #12", for heartbeats and error

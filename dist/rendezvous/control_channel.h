@@ -60,7 +60,8 @@ class ControlChannel {
     void wait_for_failure(Lock& lock);
     // Sends a message. The caller must not have locked the mutex. If the connection is lost, waits
     // at most 1.5 seconds for the failure of the job and throws it as CommError, or rethrows the
-    // SocketError if no failure is received.
+    // SocketError if no failure is received. If the server does not receive the message within the
+    // timeout, at most 60 seconds, records this as the failure of the job and throws it.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));

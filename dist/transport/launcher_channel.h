@@ -26,6 +26,8 @@ struct ChildEnd {
     std::int64_t pid = 0;
     int signal = 0, exit_code = 0;
 };
+// to_line() returns the message with a line end. The read functions return nullopt for a line that
+// is not such a message.
 std::string to_line(const ChildEnd& end);
 std::optional<ChildEnd> read_child_end(std::string_view line);
 
@@ -41,10 +43,11 @@ struct ReportedFailure {
     std::string host = {};       // the host of `failed`, or "" if it is unknown
     bool is_running = false;     // whether `failed` has not ended, for example if it is frozen
 };
+// Truncates the text to kMaxLauncherLine / 8 bytes.
 std::string to_line(const ReportedFailure& failure);
 std::optional<ReportedFailure> read_reported_failure(std::string_view line);
 
-// Splits a stream into lines. Drops a line that is longer than kMaxLauncherLine bytes.
+// Splits a stream into lines. Drops an incomplete line when it has kMaxLauncherLine bytes.
 class LineReader {
   public:
     void add(std::string_view bytes);

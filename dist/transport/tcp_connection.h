@@ -24,7 +24,7 @@ namespace axle::dist {
 class TcpConnection;
 class TcpPoller;
 
-// A message that a rank sends or receives.
+// A message that a rank sends or receives. If it is destroyed before its end, the connection fails.
 class TcpMessage final : public Transport::Message {
   public:
     TcpMessage(TcpConnection& connection, std::byte* data, std::uint64_t bytes, std::uint64_t slot,
@@ -96,7 +96,8 @@ class TcpConnection {
     friend class TcpMessage;
     using Lock = std::unique_lock<std::mutex>;
 
-    // A message that has arrived, completely or in part, before its receive was posted.
+    // A message that was announced or has arrived, completely or in part, before its receive was
+    // posted.
     struct Arrived {
         std::uint64_t slot = 0, size = 0, id = 0;
         bool is_eager = false, is_complete = false;

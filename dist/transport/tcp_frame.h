@@ -31,7 +31,9 @@ struct FrameHeader {
     FrameKind kind{};
     std::uint32_t length = 0;  // bytes of the message that follow the header
     std::uint64_t slot = 0;    // the slot, in eager, announce and request frames
-    std::uint64_t size = 0;    // bytes of the whole message; in credit frames the credit
+    // The bytes of the whole message, in eager, announce, request and data frames. The credit, in
+    // credit frames.
+    std::uint64_t size = 0;
     // The id of a large message, in announce, grant and data frames. Chosen by the message's
     // sender.
     std::uint64_t id = 0;

@@ -10,8 +10,8 @@ namespace axle::dist {
 class TcpConnection;
 
 // Calls TcpConnection::on_readable() and on_writable(). After such a call, the connection is not
-// watched until it is armed again. A thread that waits for a message can thus read the connection
-// itself without waking this thread. All functions are thread-safe.
+// watched for the same event until it is armed again. A thread that waits for a message can thus
+// read the connection itself without waking this thread. All functions are thread-safe.
 class TcpPoller {
   public:
     TcpPoller();
@@ -20,6 +20,7 @@ class TcpPoller {
     TcpPoller& operator=(const TcpPoller&) = delete;
 
     // Starts to watch a connection for received data. The connection must exist until join().
+    // Throws SocketError if the system can't watch it.
     void add(TcpConnection& connection);
     void arm_read(TcpConnection& connection);
     void disarm_read(TcpConnection& connection);
