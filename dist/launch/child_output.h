@@ -21,8 +21,8 @@ class ChildOutput {
     // `tee`.
     ChildOutput(std::string folder, int tee) : folder_(std::move(folder)), tee_(tee) {}
 
-    // Returns descriptors for the child's stdout and stderr. They are empty if the child inherits
-    // the streams of this process. Throws FileError if a log file can't be created.
+    // Returns descriptors for the child's stdout and stderr. Each is empty if the child inherits
+    // this stream of this process. Throws FileError if a log file or a pipe can't be created.
     std::array<OwnedFd, 2> open(int rank, int local_rank);
 
     // add_poll_entries() appends the descriptors to poll, and forward_output() copies the available

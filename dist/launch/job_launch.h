@@ -39,7 +39,8 @@ struct JobLaunchResult {
     JobFailure failure;      // the first process that failed
     std::size_t place = 0;   // index of the failed process's plan
     bool has_ended = false;  // whether the failed process ran on this machine and ended by itself
-    std::string reason;      // the error text of the failed process
+    // If has_ended: what the failed process has written to the descriptor `reason` (ChildWork).
+    std::string reason;
 
     // Returns whether the job was asked to stop. Such a job must not be restarted.
     bool was_stopped() const { return stop_signal != 0 || is_stopping; }

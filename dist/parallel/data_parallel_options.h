@@ -45,7 +45,8 @@ struct DataParallelOptions {
     // Whether the buffers of rank 0 are broadcast before forward passes in training mode (see
     // DataParallel::before_forward()).
     bool broadcast_buffers = true;
-    // The size in MiB at which a bucket is full, in [0, 2^20]; the first bucket is full at 1 MiB.
+    // The size in MiB at which a bucket is full, in [0, 2^20] (ValueError). The first bucket of
+    // each dtype and device is full at 1 MiB, if this is less.
     double bucket_cap_mb = 25;
     // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
     // zero gradient on this rank. If no rank computes a gradient, the parameter's gradient is not

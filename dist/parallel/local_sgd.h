@@ -18,10 +18,10 @@
 
 namespace axle::dist {
 
-// A scope of local SGD (LocalSGD of Accelerate): gradients are not reduced, and parameters are
-// averaged at intervals. The optimizer's state is not averaged. Between two averages the ranks have
-// different parameters. DataParallel::state_dict() contains these parameters and the number of
-// steps.
+// A scope of local SGD (LocalSGD of Accelerate): gradients are not reduced, and parameters that
+// require a gradient are averaged at intervals. Buffers and the optimizer's state are not averaged.
+// Between two averages the ranks have different parameters. DataParallel::state_dict() contains
+// these parameters and the number of steps.
 class [[nodiscard]] LocalSgd {
   public:
     // Begins the scope and turns off the reductions of `replicas`. The second constructor is for a

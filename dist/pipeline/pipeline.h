@@ -101,9 +101,9 @@ using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batc
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
-    // their shapes and get no gradients. Broadcasts the values of the other parameters and buffers.
-    // All copies of a tied tensor get the values of the first rank that uses it. All ranks of
-    // data_parallel get the values of its rank 0, except for slices of expert parallelism.
+    // their shapes and get no gradients. All copies of a tensor that several ranks use get
+    // the values of the first of these ranks. All ranks of data_parallel get the values of its
+    // rank 0, except for slices of expert parallelism.
     //
     // Errors are thrown on all ranks. Throws ValueError for invalid options, and if the ranks have
     // different schedules or stages. Throws UsageError if a parameter to free has a gradient. Also
@@ -136,8 +136,8 @@ class Pipeline {
     // Returns the output of the last piece for the batch, without gradients. If gather_output is
     // false, ranks without the last stage get an undefined tensor.
     Tensor forward(const Tree& batch, bool gather_output = true);
-    // Appends `count` tokens to `ids`, as nn::generate() does, and returns the sequence. All ranks
-    // return the same sequence.
+    // Appends `count` tokens to `ids` with nn::generate(), which documents the arguments and the
+    // errors. Returns the same sequence on all ranks.
     std::vector<std::int64_t> generate(std::int64_t longest, std::vector<std::int64_t> ids,
                                        std::int64_t count, nn::GenerateOptions options = {});
 
@@ -154,7 +154,8 @@ class Pipeline {
     // call these functions.
     nn::StateDict full_state_dict(const FullStateOptions& options = {}) const;
     // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
-    // missing or unexpected, and the errors of Module::load_state_dict().
+    // missing or unexpected, and the errors of Module::load_state_dict(). Buffers, and all names
+    // but one of a tied parameter, may be missing.
     void load_state_dict(const nn::StateDict& state);
     // Return and load the state of an optimizer over the parameters of the whole model, like the
     // functions for the model.

@@ -33,7 +33,8 @@ struct ScheduleReport {
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
     std::int64_t messages = 0;
-    std::vector<std::vector<TimedAction>> timeline = {};  // indexed by rank, without messages
+    std::vector<std::vector<TimedAction>> timeline =
+        {};  // by rank, without messages; see keep_timeline
 };
 
 // Simulates a schedule. Time and memory are linear in the number of actions. The messages of errors
@@ -43,7 +44,8 @@ struct ScheduleReport {
 // - if a rank waits for a message that is never sent (deadlock), or a message is never received,
 // - if the messages of a stage are sent and received in different orders,
 // - if an action uses a value that does not exist,
-// - if actions are missing, repeated or on a rank without their stage,
+// - if actions are missing, repeated, on a rank without their stage, or for a micro-batch that
+//   does not exist,
 // - if a rank stores more activations than its bound, or
 // - unless the schedule has one list and one bound for each rank, and stage_factors is empty or has
 //   one number for each stage.

@@ -41,10 +41,10 @@ class StagePlan {
 
     int begin(int stage) const { return begins_[static_cast<std::size_t>(stage)]; }
     int stages() const { return static_cast<int>(begins_.size()) - 1; }
-    // Return the parameters and the buffers, each in the order of the model.
+    // Return the parameters, and the buffers that pieces use, each in the order of the model.
     const std::vector<Held>& parameters() const { return parameters_; }
     const std::vector<Held>& buffers() const { return buffers_; }
-    // Returns the entry of a parameter or buffer, or nullptr if the model does not have it.
+    // Returns the entry of a tensor in parameters() or buffers(), or nullptr if it is in neither.
     const Held* find(const Tensor& tensor) const;
     // Returns a description of the plan. Equal plans have equal descriptions.
     std::string text() const;

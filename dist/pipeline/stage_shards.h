@@ -19,8 +19,8 @@ bool has_own_replicas(const Tensor& parameter);
 // elements.
 class StageShards : public GatherObserver {
   public:
-    // Shards the parameters of this rank, except slices of experts. All ranks of the group must
-    // have the same values.
+    // Shards the parameters of this rank that require a gradient, except slices of experts. All
+    // ranks of the group must have the same values.
     StageShards(const std::vector<Held>& parameters, int rank, std::shared_ptr<ProcessGroup> group,
                 Device device);
 

@@ -10,8 +10,9 @@
 //                                                bf16_zero_pp_rank_... for training in bf16
 //
 // In stages 1 and 2, the f32 weights of a group of parameters are one flat vector with padding at
-// the end. The vector is cut into parts. In stage 3, each weight is cut into equal parts, and the
-// last part is padded. A process stores its parts of all weights one after another.
+// the end and, if the files list param_alignment_paddings, after each weight. The vector is cut
+// into parts. In stage 3, each weight is cut into equal parts, and the last part is padded. A
+// process stores its parts of all weights one after another.
 //
 // Nothing in the files is executed, and objects of DeepSpeed's classes are ignored.
 //
@@ -74,7 +75,7 @@ class DeepSpeedCheckpoint {
     const std::map<std::string, Weight>& weights() const { return weights_; }
     // Returns the names of the model's weights whose elements are not in any file.
     const std::vector<std::string>& missing() const { return missing_; }
-    // Returns a weight on the CPU.
+    // Returns a weight on the CPU. Throws FileError if the checkpoint has no weight of this name.
     Tensor read(const std::string& name) const;
 
   private:

@@ -24,7 +24,7 @@ enum class ShardingStrategy : std::uint8_t {
     // FSDP, ZeRO-3). Only the unit of the model stays gathered in between.
     full_shard,
     // Parameters are gathered for forward and freed when backward has computed their gradients
-    // (SHARD_GRAD_OP of FSDP).
+    // (SHARD_GRAD_OP of FSDP). Without gradients, they are freed after forward.
     shard_grad_op,
     // Parameters stay gathered until an optimizer changes them (ZeRO-1 and ZeRO-2).
     shard_optimizer,
@@ -53,7 +53,7 @@ struct ShardingPrecision {
 struct ShardUnit {
     std::vector<std::string> modules;  // names as in Module::named_modules()
     // Whether the parameters are freed after the call of the last module. If nullopt, the strategy
-    // determines this.
+    // determines this. Ignored with shard_optimizer.
     std::optional<bool> reshard_after_forward = {};
 };
 
@@ -91,8 +91,9 @@ struct ShardingOptions {
     // A function that initializes the parameters and buffers of a module that was constructed
     // without memory (nn/init.h). It is called on every rank, once for each module that directly
     // has a parameter on the meta device. During the call, the parameters of the module's unit have
-    // all of their elements. If empty, such parameters start with zeros. With sync_module_states
-    // they get the values of rank 0, whose model may have been constructed with memory.
+    // all of their elements. If empty, such parameters start with their deferred initial values
+    // (nn::init::DeferredWeights), or zeros if they have none. With sync_module_states they get the
+    // values of rank 0, whose model may have been constructed with memory.
     std::function<void(nn::Module&)> param_init_fn = {};
     // The group of the processes that store the same part of the parameters. Gradients are first
     // reduced in the sharding group, and then averaged over this group (HYBRID_SHARD). If nullptr,
