@@ -48,7 +48,8 @@ std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank
 //
 // attend() throws UsageError if attention that is not causal has a mask, if a mask for whole
 // sequences is used with ContextExchange::ring, and if queries and keys have different lengths.
-// Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D].
+// Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D], and ValueError if T is
+// odd.
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,

@@ -54,7 +54,8 @@ void check_ulysses_batch(const Tree& batch, const ProcessGroup& group);
 // check_ulysses_batch() on all ranks.
 std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 
-// Returns the mean of the losses of all ranks, weighted by their numbers of tokens. If `loss` is
+// Returns the mean of the losses of all ranks, weighted by their numbers of tokens, as a 0-d tensor
+// (NaN if no rank has tokens). If `loss` is
 // the mean over `tokens` tokens of this rank, the result is the loss of the whole sequences. Losses
 // of ranks without tokens are ignored, even if they are not finite. The result can be
 // differentiated on every rank. The mean of its gradients over the ranks is the gradient of the

@@ -38,7 +38,8 @@ struct TensorParallelRule {
     // - "colwise_rep": as colwise, but the result is gathered. Also for the product with the
     //   vocabulary ("lm_head"); its loss is computed without gathering logits;
     // - "embedding_rowwise": an Embedding has a part of the rows;
-    // - "sequence_parallel": a norm, a Dropout or a stack of blocks processes a part of the
+    // - "sequence_parallel": a LayerNorm, RMSNorm, Dropout or stack of blocks processes a part of
+    // the
     //   sequence. Ignored unless TensorParallelOptions::sequence_parallel is true;
     // - "replicate": the module is not divided.
     std::string style;
@@ -72,8 +73,8 @@ TensorParallelPlan tensor_parallel_plan(nn::Module& model);
 // - if the model has no plan, or sequence_parallel is true and the plan lacks a rule for it,
 // - if a rule is invalid (for example its style), or selects no module or a module of the wrong
 //   type,
-// - if heads, features or key-value heads can't be divided,
-// - if a tied weight is divided for only one of its modules, or
+// - if heads, features, key-value heads or an embedding can't be divided,
+// - if a tied weight is divided for only one of its modules, or in two different ways, or
 // - if the ranks have different plans or models.
 //
 // Throws UsageError if a selected module already has a policy, or if a weight is sharded, is

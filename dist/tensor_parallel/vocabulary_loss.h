@@ -16,7 +16,7 @@ namespace axle::dist {
 //
 // Computes the logits chunk by chunk, as linear_cross_entropy() does. For each chunk the ranks
 // exchange two numbers per row: the log-sum-exp of their logits, and the target's logit. Throws the
-// errors of linear_cross_entropy().
+// errors of linear_cross_entropy(). Gradients cannot be differentiated again (UsageError).
 Tensor vocabulary_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                 const Tensor& targets, std::int64_t vocabulary,
                                 const std::shared_ptr<ProcessGroup>& group);
