@@ -61,7 +61,8 @@ class CompiledStep {
     Tensor operator()(Tree& batch);
     Tensor operator()(Tree&& batch) { return (*this)(batch); }
 
-    // Return the number of calls that ran eagerly, of captures, and of replays.
+    // Return the number of calls that ran eagerly, that captured a graph and ran it for the first
+    // time, and that replayed a graph.
     std::int64_t eager_steps() const;
     std::int64_t captures() const;
     std::int64_t replays() const;

@@ -66,9 +66,9 @@ class DeepSpeedConfig {
     bool is_offload() const;
 
     // Replaces a value "auto" by its value in `values`, a map whose keys are whole names such as
-    // "optimizer.params.lr". Throws ValueError if `values` does not contain the name. Other values,
-    // and missing ones, are not changed. The second form adds a line to `mismatches` if the value
-    // is neither "auto" nor null and differs from the value in `values`.
+    // "optimizer.params.lr". Throws ValueError if `values` does not contain the name of such a
+    // value. Other values, and missing ones, are not changed. The second form adds a line to
+    // `mismatches` if the value is neither "auto" nor null and differs from the value in `values`.
     void fill_match(std::string_view name, const Tree& values);
     void fill_match(std::string_view name, const Tree& values,
                     std::vector<std::string>& mismatches);

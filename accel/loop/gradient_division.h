@@ -37,8 +37,9 @@ class GradientDivision {
     GradientDivision(const GradientDivision&) = delete;
     GradientDivision& operator=(const GradientDivision&) = delete;
 
-    // Sets the prepared objects. Does nothing if they have not changed. `replicas` has one element
-    // per model, nullptr if the model's gradients are not averaged.
+    // Sets the prepared objects. Does nothing if the number of models and the sizes of the
+    // optimizers' groups are the same as in the last call, and no object was removed since.
+    // `replicas` has one element per model, nullptr if the model's gradients are not averaged.
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);

@@ -11,8 +11,9 @@ namespace axle::accel {
 // sets the options that the plugin does not set. Throws UsageError if the plugin contradicts
 // parallelism_config or other plugins, and ValueError for invalid values.
 void resolve_megatron(AcceleratorOptions& options);
-// Throws ValueError if pp_degree * tp_degree does not divide the number of processes, and
-// NotImplementedError for options that Axle does not implement.
+// Throws ValueError if pp_degree * tp_degree does not divide the number of processes, or
+// expert_model_parallel_size does not divide the number of replicas. Throws NotImplementedError for
+// options that Axle does not implement.
 void check_megatron(const AcceleratorOptions& options, int num_processes);
 
 // Returns the pieces of a model for a resolved plugin.

@@ -68,10 +68,10 @@ class AcceleratorProcesses {
     auto on_local_process(int local_process_index, F&& f) const {
         return state_.on_local_process(local_process_index, std::forward<F>(f));
     }
-    // Returns this process's part of a vector, a Tree list, or tensors (by their first dimension).
-    // Parts are contiguous, and their sizes differ by at most one element; the first processes get
-    // the larger parts. With apply_padding the last input is repeated, so that all parts have the
-    // same size.
+    // Returns this process's part of a vector, or of a Tree: a list, a tensor (by its first
+    // dimension) or a map of these (else ValueError). Parts are contiguous, and their sizes differ
+    // by at most one element; the first processes get the larger parts. With apply_padding the last
+    // input is repeated, so that all parts have the same size.
     template <class T>
     auto split_between_processes(const T& inputs, bool apply_padding = false) const {
         return state_.split_between_processes(inputs, apply_padding);
