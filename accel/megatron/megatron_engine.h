@@ -51,7 +51,7 @@ class MegatronEngine {
     // Throws the errors of Pipeline::step(), and ValueError if a sequence is longer than
     // seq_length.
     TrainStepOutput train_step(const Tree& batch);
-    // Computes the loss without gradients, in the mode of the model.
+    // Computes the loss without gradients, in the mode of the model. Throws the same errors.
     TrainStepOutput eval_step(const Tree& batch);
     // Calls train_step() if the model is in training mode, otherwise eval_step().
     TrainStepOutput operator()(const Tree& batch);
