@@ -1,12 +1,12 @@
 // Checkpoint directories. A checkpoint is complete or absent, and its contents are verified before
 // they are used.
 //
-// A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
-// syncs all files to disk (unless Durability::none is given) and renames the directory. The
-// manifest lists each file with its size and CRC-32, and has its own CRC-32. For large files, it
-// also has the CRC-32 of each block (accel/state/file_checksums.h). If anything fails before the
-// rename, the earlier checkpoint is not changed. The order of operations and the manifest are
-// described in docs/checkpoints.md.
+// A checkpoint is written to a hidden directory next to its path. commit() syncs all files to disk
+// (unless Durability::none is given), writes manifest.json and renames the directory. The manifest
+// lists each file with its size and CRC-32, and has its own CRC-32. For large files, it also has
+// the CRC-32 of each block (accel/state/file_checksums.h). If anything fails before the rename, the
+// earlier checkpoint is not changed. The order of operations and the manifest are described in
+// docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class CheckpointWriter {
   public:
     // Creates the missing parents of `path`, and removes temporary directories next to it whose
     // writers have ended. Throws FileError if `path` exists and is neither a checkpoint nor an
-    // empty folder, or if the temporary directory cannot be created.
+    // empty folder, if it is a symbolic link, or if the temporary directory cannot be created.
     explicit CheckpointWriter(const std::string& path, Durability durability = Durability::full);
     // Removes the files unless commit() has succeeded.
     ~CheckpointWriter();
@@ -73,11 +73,12 @@ class CheckpointWriter {
 // A reader of a checkpoint that CheckpointWriter has written.
 class CheckpointReader {
   public:
-    // Verifies all files against the manifest. Throws FileError with the name of a file that is
-    // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
-    // name, only the size of this file is verified now, and check() verifies its contents. A large
-    // file without checksums of blocks is always verified now. Ignores files whose names do not
-    // start with `prefix`.
+    // Verifies all files against the manifest. Throws FileError if the manifest is missing or
+    // damaged, and FileError with the name of a file that is missing, truncated, changed or a
+    // symbolic link. If `is_checked_on_use` returns true for a name, only the size of this file is
+    // verified now, and check() verifies its contents. A large file without checksums of blocks is
+    // always verified now. Ignores files whose names do not start with `prefix`, as if the manifest
+    // did not list them.
     explicit CheckpointReader(std::string path,
                               const std::function<bool(const std::string&)>& is_checked_on_use = {},
                               std::string_view prefix = "");
@@ -90,7 +91,7 @@ class CheckpointReader {
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
     // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
-    // if the checkpoint has no such tree.
+    // if the checkpoint has no such tree. Does not call check().
     Tree read(const std::string& stem) const;
     // Verifies the bytes [begin, end) of a file. Reads the blocks that contain them, each at most
     // once in the life of the reader. Does nothing for a file that the constructor has verified.
@@ -112,7 +113,8 @@ bool is_checkpoint(const std::string& path);
 CheckpointLabel checkpoint_label(const std::string& path);
 // Removes the files of a checkpoint that its manifest lists. Also removes the folder, unless it
 // contains other files, which stay. Does nothing if a process is writing the checkpoint. Throws
-// FileError if the manifest is missing or damaged, or if a file can't be removed.
+// FileError if the manifest is missing or damaged, if it lists a file outside of the checkpoint, or
+// if a file can't be removed.
 void remove_checkpoint(const std::string& path);
 
 }  // namespace axle::accel

@@ -50,21 +50,23 @@ std::int64_t next_iteration(const CheckpointList& list);
 // manifest; the error names this checkpoint and the newest undamaged one.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 // Returns the newest checkpoint whose files are all undamaged, or nullopt if there is none. Logs a
-// warning for each damaged checkpoint that may be newer. Reads all files of the checkpoint.
+// warning for each damaged checkpoint that may be newer than the result. Reads all files of the
+// checkpoint. Throws FileError if the folder can't be read.
 std::optional<std::string> latest_good_checkpoint(const std::string& folder);
 
 // Returns the paths of the checkpoints of a run (nullopt: of all runs) with the best metrics, at
-// most `count`, best first. If two metrics are equal, the older checkpoint is better. NaN is the
-// worst metric.
+// most `count`, best first. Checkpoints without a metric are left out. If two metrics are equal,
+// the older checkpoint is better. NaN is the worst metric.
 std::vector<std::string> best_checkpoints(const std::string& folder, std::size_t count,
                                           bool greater_is_better,
                                           const std::optional<std::string>& run = {});
 
 // Removes the oldest checkpoints of a run (nullopt: of all runs) in a folder until `keep` of them
-// remain. The checkpoints in `kept` are not counted and not removed. If `kept` is empty, at least
-// one checkpoint remains. Does not remove checkpoints of other runs, checkpoints with a damaged
-// manifest, or files that no manifest of the run lists. Handles failures according to the error
-// policy (core/system/log.h).
+// remain. The checkpoints in `kept` are not counted and not removed; only the last parts of these
+// paths are used. If `kept` is empty, at least one checkpoint remains. Does not remove checkpoints
+// of other runs, checkpoints with a damaged manifest, or files that no manifest of the run lists.
+// Handles failures to remove a checkpoint according to the error policy (core/system/log.h). Throws
+// FileError if the folder can't be read.
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::optional<std::string>& run = {},
                         const std::vector<std::string>& kept = {});

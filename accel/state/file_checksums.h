@@ -22,8 +22,9 @@ inline constexpr std::int64_t kSmallestBlock = std::int64_t{1} << 20;
 // have at most 2^20 blocks together. The checksums of 2^20 blocks need 8 MiB of the manifest.
 std::int64_t block_size_for(const std::vector<std::int64_t>& sizes);
 
-// The checksums of the blocks of a file. The list is empty if the manifest has none; checkpoints of
-// earlier versions have none.
+// The checksums of the blocks of a file. A file that is not larger than a block has one checksum,
+// that of the whole file. For a larger file, the list is empty if the manifest has none;
+// checkpoints of earlier versions have none.
 struct BlockChecksums {
     std::int64_t block_size = kSmallestBlock;
     std::vector<std::uint32_t> checksums;

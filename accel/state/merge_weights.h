@@ -28,9 +28,11 @@ namespace axle::accel {
 // Also removes the folder, unless it contains other files.
 //
 // The main process of the program's PartialState writes, and the other processes wait for it.
-// Without a PartialState, this process writes. Throws FileError if the checkpoint is missing or
-// invalid, or if a file cannot be written; the weight files are then unchanged. safe_serialization
-// = false throws UsageError, because Axle does not write pickles.
+// An error of the main process is thrown on all processes. Without a PartialState, this process
+// writes. Throws FileError if the checkpoint is missing or invalid or has no tensors, or if a file
+// cannot be written; the weight files are then unchanged. Also throws FileError if a file of the
+// checkpoint cannot be removed. safe_serialization = false throws UsageError, because Axle does not
+// write pickles.
 void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& output_path,
                         bool safe_serialization = true, bool remove_checkpoint_dir = false,
                         nn::ShardSize max_shard_size = "10GB");

@@ -76,7 +76,8 @@ void save(const Tree& object, const std::string& path, bool save_on_each_node = 
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
 // Reads a file that save() or torch.save has written. A suffix other than .safetensors and .json,
-// such as .pkl or .bin, does not determine the format. Throws FileError if the file can't be read.
+// such as .pkl or .bin, does not determine the format. Throws FileError if the file can't be read
+// or is invalid.
 Tree load(const std::string& path);
 
 }  // namespace axle::accel

@@ -93,7 +93,8 @@ class StateFiles {
         bool sync_gradients = true;
         std::int64_t window = 0;
         std::map<std::string, std::int64_t> logged_steps;
-        std::vector<Tree> divisions;  // states of the gradient division, one per process
+        // The states of the gradient division of the processes that saved one.
+        std::vector<Tree> divisions;
         // The states of the replicas of each model (DataParallel::state_dict), an empty map for a
         // model without such a state; and whether the checkpoint was saved by the same number of
         // processes.

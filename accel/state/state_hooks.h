@@ -12,15 +12,18 @@ namespace axle::accel {
 
 // A hook that is called on each process before anything is written. `weights` has the weights of
 // `models`, in the same order. They are empty for models that are saved in parts. If processes
-// shard or divide a model, they are also empty on processes that do not write. Weights that the
-// hook removes are not written, and the files of the remaining weights are numbered without gaps.
-// `output_dir` has a temporary name until the checkpoint is complete. Files and folders that the
-// hook writes to it become part of the checkpoint; only one process may write each of them.
+// shard or divide a model, and save_on_each_node is off, they are also empty on all processes
+// except the main process. Weights that the hook removes are not written, and the files of the
+// remaining weights are numbered without gaps. `output_dir` has a temporary name until the
+// checkpoint is complete. Files and folders that the hook writes to it become part of the
+// checkpoint; only one process may write each of them. An exception on one process is thrown on all
+// processes, and nothing is saved.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;
 // A hook that is called on each process after the checkpoint was verified and before anything is
-// loaded. Models that the hook removes from `models` are not loaded.
+// loaded. Models that the hook removes from `models` are not loaded; the remaining models are
+// loaded from the first files of models, in the same order.
 using LoadStatePreHook =
     std::function<void(std::vector<nn::Module*>& models, const std::string& input_dir)>;
 

@@ -46,7 +46,9 @@ struct LoadStateOptions {
     // ValueError. The option has no effect, because values are copied to the device of the object
     // into which they are loaded.
     std::string map_location = {};
-    bool strict = true;  // whether missing and unexpected weights are errors
+    // Whether missing and unexpected weights are errors (FileError). They always are for models
+    // that were saved in parts, and for models with a pipeline.
+    bool strict = true;
     // Whether load_state() without a folder skips checkpoints that are damaged or do not match the
     // prepared objects. If true, loads the newest checkpoint that causes no FileError, and logs a
     // warning for each checkpoint that it skips. If false, throws FileError if the newest

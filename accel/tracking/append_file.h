@@ -31,7 +31,7 @@ class AppendFile {
     std::int64_t size_ = 0;  // size of the file without a partial write
 };
 
-// Returns the bytes of a mapped file as text.
+// Returns the bytes of a mapped file as text, valid as long as the file is mapped.
 std::string_view text_of(const MappedFile& file);
 
 // Renames a file of an earlier run, so that a new run can use its path. metrics.csv becomes

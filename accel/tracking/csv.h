@@ -16,15 +16,17 @@ namespace axle::accel {
 // use. Fields without a value are empty. For a new tag, the file is rewritten with an additional
 // column and replaced atomically. This is slow for a long file, so log all tags in the first row.
 // Fields are quoted as in RFC 4180, and lines end with a newline. Numbers have the fewest digits
-// that preserve the value. Tensors are summarized; lists are ignored. A row without a step gets the
-// step of the previous row plus 1.
+// that preserve the value. Tensors are summarized; lists, null and the tag "step" are ignored. A
+// row without a step gets the step of the previous row plus 1. The first row of a new file gets 1,
+// and the first row after a purge gets the step of the purge.
 //
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
 // removes the rows from the first row on that has this step or a later step, or is invalid. For
-// this, the file is memory-mapped, so that it can be larger than the memory. Throws FileError if
-// the first line has more than 1 MiB. log() throws UsageError before start() and after finish().
+// this, the file is memory-mapped, so that it can be larger than the memory. A file whose first
+// line is not a header of this tracker becomes empty. Throws FileError if the first line has more
+// than 1 MiB. log() throws UsageError before start() and after finish().
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);

@@ -28,7 +28,7 @@ std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);
 // Returns the hyperparameters of a run for the HParams tab, from a map of numbers, booleans and
-// strings. Other values are written as text.
+// strings. Null is left out, and other values are written as text.
 std::string hparams_value(const Tree& hparams, double start_time);
 // Returns a value that marks the run as finished.
 std::string hparams_end_value(double end_time);

@@ -23,7 +23,7 @@ struct Image {
 // default is "NCHW", "CHW" or "HW", depending on the number of dimensions. Several images (N) are
 // arranged in a grid with up to eight columns, as in PyTorch's SummaryWriter. Throws ValueError for
 // other or repeated letters. Throws ShapeError if the tensor does not match `dataformats`, is
-// empty, or has more than 4 channels.
+// empty, or has more than 4 channels, or if `dataformats` lacks H or W.
 Image to_image(const Tensor& tensor, std::string_view dataformats = {});
 
 }  // namespace axle::accel

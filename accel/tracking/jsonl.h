@@ -19,8 +19,8 @@ class JsonLines {
     // `keep_through`, has no step or is incomplete. Removes the remaining lines, because the
     // earlier run logged them after its last checkpoint. An existing file is memory-mapped while
     // its lines are read. Lines over 1 MiB are not parsed; only their step is read. If keep_through
-    // is 0, replaces the file without reading it. Throws FileError if the file can't be read or
-    // written.
+    // is not positive, replaces the file without reading it. Throws FileError if the file can't be
+    // read or written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);
@@ -31,10 +31,10 @@ class JsonLines {
 
 // The tracker "jsonl". It writes a line for each log() and log_table() to
 // <logging_dir>/<project_name>/metrics.jsonl, and the configuration to config.json in the same
-// folder. Nested maps stay nested, tensors are summarized, and tables become {"columns": [...],
-// "data": [[...], ...]}. A line without a step gets the step of the previous line plus 1. Existing
-// files and the option purge_step have the same effect as in CsvTracker. log() throws UsageError
-// before start() and after finish().
+// folder. Nested maps stay nested, tensors are summarized, the tag "step" is ignored, and tables
+// become {"columns": [...], "data": [[...], ...]}. Steps that are not given, existing files and the
+// option purge_step have the same meaning as in CsvTracker. log() throws UsageError before start()
+// and after finish().
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

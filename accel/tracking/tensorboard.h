@@ -46,9 +46,9 @@ class SummaryWriter {
     // Adds an image; accel/tracking/image.h documents its dtype, shape and `dataformats`.
     void add_image(std::string_view tag, const Tensor& image, std::int64_t step = 0,
                    std::string_view dataformats = {});
-    // Adds the run's hyperparameters, a map; entries of nested maps get names such as
-    // "outer/inner". They are written to the same file as the scalars, so that the HParams tab
-    // shows both together.
+    // Adds the run's hyperparameters, a map without its null entries; entries of nested maps get
+    // names such as "outer/inner". They are written to the same file as the scalars, so that the
+    // HParams tab shows both together.
     void add_hparams(const Tree& hparams);
     // Adds an event that marks the run as succeeded in the HParams tab.
     void add_hparams_end();
@@ -65,11 +65,11 @@ class SummaryWriter {
 // The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>. Each
 // log() flushes the writer. Numbers, booleans and tensors of one element are written as scalars,
 // and other tensors as histograms. Strings are written as texts, and tables as Markdown. Tags of
-// nested maps are joined with slashes; lists are ignored. The configuration is written to the
-// HParams tab and to hparams.yml. Options: purge_step and filename_suffix; max_queue and flush_secs
-// have no effect. The default step is 0. Every run adds a file. After load_state(), TensorBoard
-// ignores earlier values that the run logs again (Tracker::resume), unless the option purge_step is
-// given.
+// nested maps are joined with slashes; lists and null are ignored. The images of a list get the
+// tags "tag/0", "tag/1" and so on. The configuration is written to the HParams tab and to
+// hparams.yml. Options: purge_step and filename_suffix; max_queue and flush_secs have no effect.
+// The default step is 0. Every run adds a file. After load_state(), TensorBoard ignores earlier
+// values that the run logs again (Tracker::resume), unless the option purge_step is given.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);

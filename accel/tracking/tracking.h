@@ -39,10 +39,13 @@ class Tracking {
     // map; null is treated as an empty map. The first call before init() logs a warning on the main
     // process.
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& log_kwargs);
-    // Returns the tracker, valid until the next init(). Without trackers, returns a tracker that
-    // does nothing. Throws ValueError for an unknown name.
+    // Returns the tracker, valid until the next init(). Its exceptions are reported and not thrown;
+    // with `unwrap` they are thrown. Without trackers, returns a tracker that does nothing. Throws
+    // ValueError for an unknown name.
     Tracker& get(const std::string& name, bool unwrap);
+    // Returns all trackers, as get() does without `unwrap`.
     std::vector<Tracker*> trackers() const;
+    // Finishes the trackers and reports their exceptions.
     void finish() noexcept;
 
     // Returns the last steps that the trackers have logged, to save them in a checkpoint.

@@ -26,7 +26,8 @@ struct LoggerCall {
 // A logger that writes messages such as "[RANK 1] train: text" to the log sink of the process
 // (core/system/log.h). With one process, messages do not contain the rank. Used by one thread.
 //
-// The first message throws UsageError if there is neither an Accelerator nor a PartialState.
+// Unless the constructor gets a state, the first message uses the state of the program. It throws
+// UsageError if there is neither an Accelerator nor a PartialState.
 class Logger {
   public:
     Logger(std::string name, LogLevel level, std::optional<PartialState> state = {});
@@ -37,7 +38,7 @@ class Logger {
     void warning(std::string_view text, LoggerCall call = {}) const;
     void error(std::string_view text, LoggerCall call = {}) const;
     // Logs a warning. Does nothing if this method was called with the same text before, on any
-    // logger of the program.
+    // logger of this process, even if that call logged nothing.
     void warning_once(std::string_view text, LoggerCall call = {}) const;
 
     LogLevel level() const { return level_; }

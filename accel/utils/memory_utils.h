@@ -33,16 +33,17 @@ bool should_reduce_batch_size(const std::exception& error);
 
 struct ExecutableBatchSizeOptions {
     // Returns the next size to try. It must be at least 0 and less than the current size, otherwise
-    // ValueError is thrown. By default the size is multiplied by 0.9.
+    // ValueError is thrown. By default the size is multiplied by 0.9 and rounded down.
     std::function<int()> reduce_batch_size_fn = {};
     // The processes that use the same batch size; by default all processes of the program's
-    // PartialState.
+    // PartialState, or only this process without a PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
 // The search for a batch size at which a function does not run out of memory on any process.
 class BatchSizeSearch {
   public:
+    // Throws ValueError if starting_batch_size is negative.
     BatchSizeSearch(int starting_batch_size, ExecutableBatchSizeOptions options);
 
     int batch_size() const { return batch_size_; }
@@ -52,6 +53,7 @@ class BatchSizeSearch {
     // threw, or nullptr. Returns true if the try succeeded on all processes. Otherwise returns
     // false and sets the batch size to the smallest of the next sizes of the processes whose try
     // failed. If should_reduce_batch_size() is false for an error, all processes throw the error.
+    // They also throw an error of reduce_batch_size_fn.
     bool end_try(const std::exception_ptr& error);
 
   private:

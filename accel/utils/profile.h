@@ -57,7 +57,7 @@ struct ProfileKwargs {
     // Called after the last active step of a cycle, and when the session stops while it records.
     std::function<void(ProfileSession&)> on_trace_ready = {};
     bool record_shapes = false;   // records the shapes of operands
-    bool profile_memory = false;  // records the allocated memory over time
+    bool profile_memory = false;  // records the allocated memory over time; needs the activity cpu
     // Options of PyTorch that have no effect. If one is set, the program logs a warning once.
     bool with_stack = false, with_flops = false, with_modules = false;
     // The folder in which stop() writes the latest trace, profile_<process index>.json. It is
@@ -94,7 +94,8 @@ class ProfileSession {
     // Returns the trace of the latest cycle, or of the running recording. core/profiler/trace.h
     // defines Trace and Row.
     const profiler::Trace& trace();
-    // Returns statistics of the trace by operation.
+    // Returns statistics of the trace by operation or, if group_by_input_shape is true, by
+    // operation and shapes of operands.
     std::vector<profiler::Row> key_averages(bool group_by_input_shape = false);
     // Writes the trace in Chrome's format. Throws FileError if the file can't be written.
     void export_chrome_trace(const std::string& path);

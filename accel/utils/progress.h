@@ -42,7 +42,8 @@ class ProgressBar {
     // Prints a line above the bar. Does nothing if progress is not shown
     // (ProgressOptions::disable).
     void print(const std::string& line);
-    // Ends the bar's line, or removes the bar.
+    // Ends the bar's line, or removes the bar (ProgressOptions::leave). Without a terminal, prints
+    // a line if steps were done since the last one. Further calls do nothing.
     void close();
 
   private:
