@@ -35,8 +35,8 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes);
 // Returns a mesh with the dimensions of parallelism_config or megatron_lm_plugin that are larger
 // than 1. If all dimensions are 1, the mesh has one dimension, dp_replicate, with all processes.
 // Returns nullptr for one process. The mesh also has the flattened dimensions dp, dp_shard_cp and
-// dp_cp. Without these options, returns device_mesh. All processes of the
-// group must call this function.
+// dp_cp. Without these options, returns device_mesh. All processes of the group must call this
+// function.
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 

@@ -106,9 +106,9 @@ struct DeepSpeedObjects {
 // function with the objects of each call. If there are loaders, train_micro_batch_size_per_gpu and
 // train_batch_size are computed from their batch sizes. gradient_clipping becomes 1.0,
 // gradient_accumulation_steps the value of the plugin, and
-// stage3_gather_16bit_weights_on_model_save false. If there is
-// a model with hidden size h, reduce_bucket_size becomes h * h, stage3_prefetch_bucket_size 0.9 * h
-// * h, and stage3_param_persistence_threshold 10 * h.
+// stage3_gather_16bit_weights_on_model_save false. If there is a model with hidden size h,
+// reduce_bucket_size becomes h * h, stage3_prefetch_bucket_size 0.9 * h * h, and
+// stage3_param_persistence_threshold 10 * h.
 //
 // Throws ValueError if
 // - there is a model, and another value outside of the sections optimizer and scheduler is "auto",

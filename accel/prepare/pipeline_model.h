@@ -41,8 +41,8 @@ dist::Pipeline* find_pipeline(const Preparation& preparation,
                               const std::vector<Tensor>& parameters);
 
 // Makes prepare() divide models into stages, and steps of optimizers clip gradients to the plugin's
-// gradient_clipping, if a resolved megatron_lm_plugin is given. `options`
-// must outlive `preparation` and its copies.
+// gradient_clipping, if a resolved megatron_lm_plugin is given. `options` must outlive
+// `preparation` and its copies.
 void set_pipelines(PreparationOptions& preparation, const AcceleratorOptions& options);
 
 }  // namespace axle::accel

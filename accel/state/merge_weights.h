@@ -27,8 +27,8 @@ namespace axle::accel {
 // With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk.
 // Also removes the folder, unless it contains other files.
 //
-// The main process of the program's PartialState writes, and the other processes wait for it.
-// An error of the main process is thrown on all processes. Without a PartialState, this process
+// The main process of the program's PartialState writes, and the other processes wait for it. An
+// error of the main process is thrown on all processes. Without a PartialState, this process
 // writes. Throws FileError if the checkpoint is missing or invalid or has no tensors, or if a file
 // cannot be written; the weight files are then unchanged. Also throws FileError if a file of the
 // checkpoint cannot be removed. safe_serialization = false throws UsageError, because Axle does not

@@ -28,8 +28,8 @@ enum ncclDataType_t : int {
     ncclBfloat16 = 9
 };
 
-// The configuration of a communicator, with the layout of NCCL 2.18, which added split_share.
-// Newer versions accept this shorter struct.
+// The configuration of a communicator, with the layout of NCCL 2.18, which added split_share. Newer
+// versions accept this shorter struct.
 struct ncclConfig_t {
     std::size_t size = sizeof(ncclConfig_t);
     unsigned magic = 0xcafebeef;

@@ -31,15 +31,15 @@ class NcclComm {
 
     // Calls calls(comm), which must pass each result of NCCL to check(), and waits until NCCL has
     // queued the work. The first run() also waits for the other ranks. Must be called by one thread
-    // at a time. Throws CommError if NCCL or `failure` reports an error, after the timeout,
-    // and after abort().
+    // at a time. Throws CommError if NCCL or `failure` reports an error, after the timeout, and
+    // after abort().
     void run(std::chrono::milliseconds timeout, const std::function<void(ncclComm_t)>& calls);
     // Throws CommError, whose message contains `what`, unless the result is success or "in
     // progress".
     static void check(ncclResult_t result, const char* what, ncclComm_t comm = nullptr);
 
-    // Returns the text of an error that occurred asynchronously, or "" if there is none
-    // or the communicator is not connected.
+    // Returns the text of an error that occurred asynchronously, or "" if there is none or the
+    // communicator is not connected.
     std::string async_error();
     // Aborts queued work. The results of this work are undefined. Thread-safe. Waits at most one
     // second for a call that hangs inside NCCL, for example because a peer has died.

@@ -50,8 +50,8 @@ class DeviceMesh {
     // names. Throws ValueError if a name is repeated.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
     // Stores flatten(names) under a name. If `names` is empty, the group has one process. All ranks
-    // of the mesh must call this function. Throws ValueError if the name is in use or `names` has
-    // a duplicate.
+    // of the mesh must call this function. Throws ValueError if the name is in use or `names` has a
+    // duplicate.
     void add_flattened(const std::string& name, const std::vector<std::string>& names);
 
   private:

@@ -74,13 +74,13 @@ struct ProcessGroupOptions {
 // one group each, because the order of collectives must be the same on all processes. Tensors may
 // be strided.
 //
-// Invalid arguments throw before any communication. UsageError is thrown for undefined tensors,
-// and for outputs that require a gradient while ops are recorded, that are sharded, or whose
-// elements share memory. DeviceError is thrown for meta tensors and for tensors on different
-// devices, and IndexError for ranks out of range. Dtypes and shapes that do not match throw
-// DTypeError and ShapeError. For collectives over NCCL, UsageError is also thrown during graph
-// capture, and DeviceError for a tensor on another GPU. The process leaves the job when its last
-// handle to a group of the job is destroyed. Ranks that wait for it then throw CommError.
+// Invalid arguments throw before any communication. UsageError is thrown for undefined tensors, and
+// for outputs that require a gradient while ops are recorded, that are sharded, or whose elements
+// share memory. DeviceError is thrown for meta tensors and for tensors on different devices, and
+// IndexError for ranks out of range. Dtypes and shapes that do not match throw DTypeError and
+// ShapeError. For collectives over NCCL, UsageError is also thrown during graph capture, and
+// DeviceError for a tensor on another GPU. The process leaves the job when its last handle to a
+// group of the job is destroyed. Ranks that wait for it then throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
@@ -150,9 +150,9 @@ class ProcessGroup {
 
     // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
     // order. If the shapes or dtypes of the two tensors differ, recv() throws CommError, and the
-    // group can no longer be used. Throws ValueError for this process's own rank and for a
-    // negative tag. Over MPI, wait() throws ValueError for a tag above the maximum of the
-    // implementation, and the group can no longer be used.
+    // group can no longer be used. Throws ValueError for this process's own rank and for a negative
+    // tag. Over MPI, wait() throws ValueError for a tag above the maximum of the implementation,
+    // and the group can no longer be used.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);

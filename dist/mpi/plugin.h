@@ -5,8 +5,7 @@
 //
 // No function throws, and kMpiEntry is the only exported symbol. Functions that can fail return
 // false, nullptr or MpiState::failed and write the reason to `error`. All data is bytes, except the
-// value of maximum(); Axle reduces numbers itself.
-// Functions may be called concurrently.
+// value of maximum(); Axle reduces numbers itself. Functions may be called concurrently.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ DType gradient_dtype(const Tensor& parameter);
 
 // Returns the parameter indices of each bucket, in the order of reduction. A bucket has gradients
 // of one dtype and device. Parameters are added to a bucket in `order` until it has at least
-// `bytes` bytes. The first bucket of each dtype and device is full at `first_bytes` bytes, if
-// this is less.
+// `bytes` bytes. The first bucket of each dtype and device is full at `first_bytes` bytes, if this
+// is less.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& parameters,
                                                    const std::vector<std::size_t>& order,
                                                    std::size_t first_bytes, std::size_t bytes);

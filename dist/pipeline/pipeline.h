@@ -101,9 +101,9 @@ using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batc
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
-    // their shapes and get no gradients. All copies of a tensor that several ranks use get
-    // the values of the first of these ranks. All ranks of data_parallel get the values of its
-    // rank 0, except for slices of expert parallelism.
+    // their shapes and get no gradients. All copies of a tensor that several ranks use get the
+    // values of the first of these ranks. All ranks of data_parallel get the values of its rank 0,
+    // except for slices of expert parallelism.
     //
     // Errors are thrown on all ranks. Throws ValueError for invalid options, and if the ranks have
     // different schedules or stages. Throws UsageError if a parameter to free has a gradient. Also

@@ -55,12 +55,11 @@ void check_ulysses_batch(const Tree& batch, const ProcessGroup& group);
 std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 
 // Returns the mean of the losses of all ranks, weighted by their numbers of tokens, as a 0-d tensor
-// (NaN if no rank has tokens). If `loss` is
-// the mean over `tokens` tokens of this rank, the result is the loss of the whole sequences. Losses
-// of ranks without tokens are ignored, even if they are not finite. The result can be
-// differentiated on every rank. The mean of its gradients over the ranks is the gradient of the
-// whole loss. All ranks must call this function. Throws ShapeError unless `loss` and `tokens` have
-// one element each.
+// (NaN if no rank has tokens). If `loss` is the mean over `tokens` tokens of this rank, the result
+// is the loss of the whole sequences. Losses of ranks without tokens are ignored, even if they are
+// not finite. The result can be differentiated on every rank. The mean of its gradients over the
+// ranks is the gradient of the whole loss. All ranks must call this function. Throws ShapeError
+// unless `loss` and `tokens` have one element each.
 Tensor mean_over_tokens(const Tensor& loss, const Tensor& tokens,
                         const std::shared_ptr<ProcessGroup>& group);
 

@@ -23,9 +23,9 @@ struct ShardPlan {
     nn::StateDict ignored;  // the parameters of ignored modules
 };
 
-// Returns the plan for the options. Throws ValueError if a listed module does not exist or is
-// the model itself, or if the units list a module twice. Also throws ValueError if a unit has no
-// module or no parameters of its own.
+// Returns the plan for the options. Throws ValueError if a listed module does not exist or is the
+// model itself, or if the units list a module twice. Also throws ValueError if a unit has no module
+// or no parameters of its own.
 ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options);
 
 }  // namespace axle::dist

@@ -39,8 +39,7 @@ struct TensorParallelRule {
     //   vocabulary ("lm_head"); its loss is computed without gathering logits;
     // - "embedding_rowwise": an Embedding has a part of the rows;
     // - "sequence_parallel": a LayerNorm, RMSNorm, Dropout or stack of blocks processes a part of
-    // the
-    //   sequence. Ignored unless TensorParallelOptions::sequence_parallel is true;
+    //   the sequence. Ignored unless TensorParallelOptions::sequence_parallel is true;
     // - "replicate": the module is not divided.
     std::string style;
     // The number of equal parts in the output of a fused projection, such as 3 for queries, keys

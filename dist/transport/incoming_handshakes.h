@@ -33,8 +33,8 @@ class IncomingHandshakes {
     // Closes all unauthenticated connections.
     void clear() { pending_.clear(); }
     void add_poll_entries(std::vector<pollfd>& waited) const;
-    // Returns the time at which proceed() must be called even if there is nothing to read,
-    // or TimePoint::max() if there is none.
+    // Returns the time at which proceed() must be called even if there is nothing to read, or
+    // TimePoint::max() if there is none.
     TimePoint next_timer() const;
 
   private:

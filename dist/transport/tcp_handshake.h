@@ -39,8 +39,8 @@ struct WrongKey : CommError {
 class IncomingHandshake {
   public:
     // `rank` is the rank of this process, and `size` the number of ranks. For launchers, these are
-    // the index of this machine and the number of machines. Clients have a higher rank.
-    // `key` must outlive this object.
+    // the index of this machine and the number of machines. Clients have a higher rank. `key` must
+    // outlive this object.
     IncomingHandshake(Socket socket, const Key& key, int rank, int size, TimePoint deadline);
 
     // Receives and sends messages without waiting. Returns the client's rank when the handshake has
