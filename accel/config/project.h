@@ -26,7 +26,7 @@ struct ProjectConfiguration {
     // the newest total_limit checkpoints. Has no effect without total_limit.
     std::optional<int> best_limit = {};
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
-    std::int64_t iteration = 0;      // the number of the next checkpoint
+    std::int64_t iteration = 0;      // number of the next checkpoint, at least 0 (else ValueError)
     // Whether the main process of each machine writes to its own project_dir. If false, only rank 0
     // writes.
     bool save_on_each_node = false;

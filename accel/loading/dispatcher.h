@@ -3,7 +3,8 @@
 // Equivalent to accelerate.data_loader.DataLoaderDispatcher. The main process reads one batch for
 // each process that reads different data, and concatenates these batches. With split_batches, it
 // reads one batch in total. It then sends each process a slice. Each step is one scatter, which
-// also transfers an exception of the main process, so that all processes throw it.
+// also transfers an exception of the main process, so that all processes throw it. If the batches
+// of a step can't be concatenated, this is a ShapeError.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace axle::accel {
 // The options of a loader whose batches are divided along the sequence.
 struct SequenceSharing {
     std::shared_ptr<dist::ProcessGroup> group;  // the processes that share sequences
-    // The length that all sequences must have, or nullopt if lengths may vary.
+    // The length that all sequences must have (else ValueError), or nullopt if lengths may vary.
     std::optional<std::int64_t> length = {};
 };
 

@@ -16,7 +16,8 @@ std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh);
 
 // Sets the options of `preparation` that decide how models are divided, and over which processes
 // gradients are averaged. The mesh in preparation.loading must be set. All processes must call this
-// function. Throws NotImplementedError for tensor parallel training with DeepSpeed.
+// function. Throws NotImplementedError for tensor parallel training with DeepSpeed. The division of
+// a model then throws ValueError if the model already has slices, but not tp_size slices.
 void set_division(PreparationOptions& preparation, const AcceleratorOptions& options);
 
 }  // namespace axle::accel

@@ -80,7 +80,10 @@ class Preparation {
     Preparation& operator=(const Preparation&) = delete;
 
     // Prepare an object and attach hooks to it. An object that is already prepared is not changed.
-    // The optimizer or schedule of a placeholder must exist.
+    // The optimizer or schedule of a placeholder must exist. For a model, throw ValueError if it is
+    // on several devices and there are several processes, UsageError if it is to be sharded or
+    // divided and a prepared optimizer has a state of its parameters, and the errors of
+    // Module::check_visit() and of the functions in PreparationOptions.
     void prepare(const PrepareItem& item, bool evaluation_mode);
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);
@@ -106,8 +109,8 @@ class Preparation {
     void replace(const data::DataLoader& from, data::DataLoader& to);
     // Throws UsageError with the names of the objects that were removed; see forget().
     void check_complete(const char* op) const;
-    // Detaches all hooks, restores the loaders' seeds, removes the references to the objects, and
-    // resets the state of the current update.
+    // Detaches all hooks, ends the sharding of the loaders and restores their seeds, removes the
+    // references to the objects, and resets the state of the current update.
     void clear();
 
     const std::vector<nn::Module*>& models() const { return models_; }
