@@ -33,8 +33,8 @@ struct ScheduleReport {
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
     std::int64_t messages = 0;
-    std::vector<std::vector<TimedAction>> timeline =
-        {};  // by rank, without messages; see keep_timeline
+    // The actions of each rank, without messages; empty unless keep_timeline is true.
+    std::vector<std::vector<TimedAction>> timeline = {};
 };
 
 // Simulates a schedule. Time and memory are linear in the number of actions. The messages of errors
