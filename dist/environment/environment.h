@@ -45,11 +45,13 @@ std::optional<std::string> process_variable(const std::string& name);
 // - SLURM_* (srun). Under srun, PMI_RANK without MPI_LOCALRANKID is ignored, because srun can set
 //   it too.
 //
-// Without any group, returns the default, a job with one process. The address of rank 0 is
-// MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (with SLURM_* on several machines, the
-// first host of the job step) and 29500 (with SLURM_*, a port computed from the ids of the job and
-// the step). Throws ValueError with the name of the variable if a required variable is missing or a
-// value is invalid.
+// Without any group, returns the default, a job with one process. If a group other than SLURM_*
+// lacks the local rank and the number of local processes, all processes are assumed to be on this
+// machine if MASTER_ADDR is not set or is a loopback address, and otherwise one process on each
+// machine. The address of rank 0 is MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (with
+// SLURM_* on several machines, the first host of the job step) and 29500 (with SLURM_*, a port
+// computed from the ids of the job and the step). Throws ValueError with the name of the variable
+// if a required variable is missing or a value is invalid.
 Environment read_environment(const Variables& variables);
 Environment read_environment();  // reads the variables of this process
 
