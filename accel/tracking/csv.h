@@ -29,6 +29,7 @@ namespace axle::accel {
 // than 1 MiB. log() throws UsageError before start() and after finish().
 class CsvTracker : public Tracker {
   public:
+    // Throws ValueError for an unknown option or an invalid purge_step.
     explicit CsvTracker(const TrackerRun& run);
     std::string name() const override { return "csv"; }
     bool requires_logging_directory() const override { return true; }

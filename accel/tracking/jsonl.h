@@ -37,6 +37,7 @@ class JsonLines {
 // and after finish().
 class JsonlTracker : public Tracker {
   public:
+    // Throws ValueError for an unknown option or an invalid purge_step.
     explicit JsonlTracker(const TrackerRun& run);
     std::string name() const override { return "jsonl"; }
     bool requires_logging_directory() const override { return true; }

@@ -72,6 +72,7 @@ class SummaryWriter {
 // values that the run logs again (Tracker::resume), unless the option purge_step is given.
 class TensorBoardTracker : public Tracker {
   public:
+    // Throws ValueError for an unknown option or an invalid purge_step.
     explicit TensorBoardTracker(const TrackerRun& run);
     // Returns the writer. Throws UsageError before start() and after finish().
     SummaryWriter& writer();
