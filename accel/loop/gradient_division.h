@@ -52,6 +52,7 @@ class GradientDivision {
     void remove(const optim::Optimizer& optimizer);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
+    // Begins a window, whose losses may be of another kind (means or sums) than earlier losses.
     void begin_window() { ++window_, kind_ = Kind::none; }
     // Differentiates a scaled loss that is a sum of `weight` items. `processes` is the number of
     // processes with different samples. `completes` is true if this pass completes the window.

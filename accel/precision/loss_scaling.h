@@ -48,6 +48,8 @@ class LossScaling {
     // Called at the start and the end of a scope of accumulate().
     void begin_iteration();
     void end_iteration();
+    // Called before a backward pass, which computes new gradients. Optimizers that have stepped can
+    // then be unscaled and step again.
     void before_backward();
     // Unscale the gradients of the optimizers that have any of the parameters, or of all
     // optimizers. Gradients that are already unscaled do not change.

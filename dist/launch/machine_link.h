@@ -24,6 +24,7 @@ class MachineLink {
     // Returns the reason why the connection is lost, such as "the connection was closed", or "".
     const std::string& reason() const { return reason_; }
 
+    // Sends a message without waiting. Does nothing if the connection is lost.
     void send(const MachineMessage& message);
     // Sends heartbeats and unsent messages. Returns the messages that were received.
     std::vector<MachineMessage> proceed();
