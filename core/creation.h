@@ -11,9 +11,9 @@
 namespace axle {
 
 // --- sequences and matrices (creation/sequences.cpp)
-// linspace returns `steps` equally spaced numbers from start to end (inclusive). logspace returns
-// the powers of the base with these exponents. If the dtype is an integer, the bounds and the
-// results are truncated. Throw ShapeError if steps is negative.
+// linspace returns `steps` equally spaced numbers from start to end (inclusive), or only start if
+// steps is 1. logspace returns the powers of the base with these exponents. If the dtype is an
+// integer, the bounds and the results are truncated. Throw ShapeError if steps is negative.
 Tensor linspace(double start, double end, std::int64_t steps, TensorOptions options = {});
 Tensor logspace(double start, double end, std::int64_t steps, double base = 10,
                 TensorOptions options = {});

@@ -39,7 +39,7 @@ Tensor cholesky(const Tensor& x, bool upper = false);
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
 // Returns the solution of solve() for triangular A and B that is not a vector. Only the upper (or
 // lower) triangle of A is read. If unitriangular is true, the diagonal of A counts as 1. A singular
-// A gives infinities or NaN.
+// A throws no error; results can be infinite or NaN.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
                         bool unitriangular = false);
 Tensor inv(const Tensor& x);  // the inverse
@@ -82,7 +82,7 @@ std::pair<Tensor, Tensor> eigh(const Tensor& x, bool upper = false);
 Tensor eigvalsh(const Tensor& x, bool upper = false);
 
 // --- ranks and least squares (linalg/least_squares.cpp)
-// Negative tolerances throw ValueError.
+// Ops throw ValueError for tolerances that are negative or NaN, unless x has no elements.
 struct RankOptions {
     // Singular values up to max(atol, rtol * the largest singular value) count as 0. The default of
     // atol is 0. The default of rtol is the epsilon of the dtype (for 16-bit dtypes, of f32) times
@@ -117,7 +117,7 @@ Tensor matrix_exp(const Tensor& x);
 Tensor tensorinv(const Tensor& x, std::int64_t ind = 2);
 // Returns the X [n...] for which tensordot(A, X, X.dim()) = B. A is [b..., n...], where [b...] is
 // the shape of B, after `dims` of A have been moved to its end. Throws ShapeError unless the sizes
-// n... have the product B.numel(), and LinAlgError if A is singular.
+// b... and the sizes n... of A each have the product B.numel(), and LinAlgError if A is singular.
 Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});
 // Returns the sums of products along dim, after broadcasting. The dtypes are promoted; bool and
 // integers give i64.
@@ -133,14 +133,15 @@ enum class MatrixNorm : std::uint8_t { fro, nuc };
 // Return norms of the matrices in two dimensions. The orders of the second overload are 1 (the
 // largest sum of |x| of a column), inf (of a row) and 2 (the largest singular value). Orders -1,
 // -inf and -2 are the smallest of these values. `fro` is vector_norm(x, 2, dims, keepdim), which
-// does not compute in f64. Throw ValueError for another order and unless dims are two different
-// dimensions. `nuc`, 2 and -2 throw LinAlgError as svd() does.
+// does not compute in f64. Throw ValueError for another order, unless dims are two different
+// dimensions, and for a negative order if a matrix has no such value, as -1 of a matrix [2, 0].
+// `nuc`, 2 and -2 throw LinAlgError as svd() does.
 Tensor matrix_norm(const Tensor& x, MatrixNorm ord = MatrixNorm::fro, const Dims& dims = {-2, -1},
                    bool keepdim = false);
 Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims = {-2, -1}, bool keepdim = false);
 // Returns vector_norm(x, 2, dims) if ord is not given. Otherwise, returns the matrix norm over two
-// dims (or of x with two dimensions), or the vector norm over one dimension. Throws ShapeError for
-// other numbers of dimensions, and the errors of matrix_norm().
+// dims, or the vector norm over one; no dims mean all dimensions of x. Throws ShapeError for other
+// numbers of dimensions, and the errors of matrix_norm() and vector_norm().
 Tensor norm(const Tensor& x, std::optional<double> ord = {}, const Dims& dims = {},
             bool keepdim = false);
 // Return the condition number: the product of the norms matrix_norm(..., p) of x and of its
@@ -183,7 +184,7 @@ inline Tensor pinverse(const Tensor& x, double rcond = 1e-15) {
 Tensor logdet(const Tensor& x);
 // `factor` is the lower (or upper) Cholesky factor of a matrix A [..., n, n]. cholesky_solve()
 // returns the solution X of A X = B [..., n, k], and cholesky_inverse() the inverse of A. A
-// singular factor gives infinities or NaN.
+// singular factor throws no error; results can be infinite or NaN.
 Tensor cholesky_solve(const Tensor& b, const Tensor& factor, bool upper = false);
 Tensor cholesky_inverse(const Tensor& factor, bool upper = false);
 // Returns the solution X of A X = B [..., n, k] for triangular A, and a copy of A that is expanded

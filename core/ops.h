@@ -49,7 +49,7 @@ Tensor full_like(const Tensor& x, Scalar value);  // has x's dtype
 // is 0 and the default step is 1. The default dtype is f32 if any argument is a floating number,
 // and i64 otherwise. With an integer dtype, fractions of start and step are removed after the
 // number of elements is computed, as in PyTorch. Throw ValueError if the step is 0, leads away from
-// the end, or needs more than 2^53 elements.
+// the end, or needs more than 2^53 elements, and if floating numbers give integers outside int64.
 Tensor arange(Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions options = {});

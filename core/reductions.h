@@ -2,8 +2,9 @@
 // in sorted tensors, differences and integrals that are not in core/ops.h. core/ops.h includes this
 // header and states the rules of all ops.
 //
-// An empty list of dims means all dimensions. With keepdim, the reduced dimensions have size 1 in
-// the result; otherwise they are removed.
+// An empty list of dims means all dimensions. Functions with dims throw ValueError if a dimension
+// is listed twice. With keepdim, the reduced dimensions have size 1 in the result; otherwise they
+// are removed.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,14 @@
 
 namespace axle {
 
-// --- any, all, sums and products (reductions/sums.cpp). Throw ValueError if a dimension is listed
-// twice.
+// --- any, all, sums and products (reductions/sums.cpp)
 // Return whether any element, or every element, is not 0; NaN is not 0. The result is bool, but u8
 // for u8.
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor count_nonzero(const Tensor& x, const Dims& dims = {});  // i64
-// Return the sum or the mean of the elements that are not NaN. nansum of integers gives i64; the
-// mean of no elements is NaN. nanmean throws DTypeError unless x is floating.
+// Return the sum or the mean of the elements that are not NaN. nansum of bool and integers gives
+// i64; the mean of no elements is NaN. nanmean throws DTypeError unless x is floating.
 Tensor nansum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor nanmean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 // Return the product of all elements, or of the elements along dim; bool and integers give i64. The
@@ -36,7 +36,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 // --- norms and variances (reductions/norms.cpp). Throw DTypeError unless x is floating.
 // Return (sum of |x|^p)^(1/p). If p is 0, this is the number of elements that are not 0; if p is
 // inf or -inf, the largest or the smallest |x|. The gradient is 0 where the norm is 0. Throw
-// ValueError if p is NaN, or if the reduced dimensions are empty and p is negative or infinite.
+// ValueError if p is NaN, or if p is negative or infinite and a norm would be of no elements.
 Tensor vector_norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 // Returns x with each slice along dim multiplied by a number, so that its p-norm is at most
@@ -53,7 +53,7 @@ std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims = {}, doubl
                                    bool keepdim = false);
 
 // --- extremes (reductions/extremes.cpp; amax and amin: reduce.cpp). amax() to min_with_indices()
-// throw ValueError if the reduced dimensions are empty.
+// throw ValueError if an element of the result would be computed from no elements.
 // Return the largest or smallest elements; equal elements share the gradient, as in max() and
 // min().
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -118,8 +118,9 @@ Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<std::int64_t>
 
 // --- counts and sets (reductions/counts.cpp). They have no gradient.
 // Returns how many elements are in each of `bins` intervals of equal width between low and high, in
-// x's dtype. If low equals high, the range is from the minimum to the maximum of x. Elements
-// outside of the range and NaN are not counted. Throws DTypeError unless x is floating, and
+// x's dtype. If low equals high, the range is from the minimum to the maximum of x, or if they are
+// equal from the minimum - 1 to the maximum + 1. Elements outside of the range and NaN are not
+// counted. Throws DTypeError unless x is floating, and
 // ValueError unless bins is positive, low <= high and both bounds are finite.
 Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double high = 0);
 // Returns how often each of the numbers 0, 1, ... occurs in x, a 1-d tensor of integers, as i64
@@ -128,9 +129,9 @@ Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double hi
 // because the size of the result depends on values. Throws DTypeError for bool and floating x,
 // ShapeError for other shapes, and ValueError for a negative element or min_length.
 Tensor bincount(const Tensor& x, const Tensor& weights = {}, std::int64_t min_length = 0);
-// The result of unique().
+// The result of unique() and unique_consecutive().
 struct UniqueElements {
-    Tensor values;   // 1-d; with dim, x with fewer slices along dim
+    Tensor values;   // 1-d; with dim, the selected slices of x along dim
     Tensor inverse;  // i64, the position in `values` of each element of x (or of each slice)
     Tensor counts;   // i64, how often each of the values occurs
 };
@@ -138,7 +139,7 @@ struct UniqueElements {
 // along dim in lexicographic order. Each NaN is a value of its own. unique_consecutive() merges
 // only equal elements that are adjacent, and does not sort. Wait for a GPU, and throw DeviceError
 // on the meta device, because the size of the result depends on values. Throw ShapeError if a given
-// dim is not empty, but another dimension is.
+// dim is not empty, but another dimension is. On a GPU, unique() has the limits of sort().
 UniqueElements unique(const Tensor& x, std::optional<std::int64_t> dim = {});
 UniqueElements unique_consecutive(const Tensor& x, std::optional<std::int64_t> dim = {});
 // Return the positions (i64) at which the values must be inserted so that `sorted` remains in
@@ -159,8 +160,8 @@ Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 Tensor diff(const Tensor& x, std::int64_t n = 1, std::int64_t dim = -1, const Tensor& prepend = {},
             const Tensor& append = {});
 // Return the integral of y along dim by the trapezoidal rule. The points have the distance dx or
-// the coordinates x. x broadcasts with y and has its size along dim, or is 1-d along dim
-// (ShapeError). Integers give f32.
+// the coordinates x. x is 1-d along dim, or broadcasts with y and has the size of y along dim.
+// Integers give f32. Throw ShapeError for another x, and if y is 0-d.
 Tensor trapezoid(const Tensor& y, double dx = 1, std::int64_t dim = -1);
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t dim = -1);
 

@@ -64,8 +64,8 @@ Tensor t(const Tensor& x);
 // one shift. Throws ShapeError unless there is one shift for each of dims.
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
 // Returns a copy of x rotated k times by 90 degrees in the plane of two dimensions, from the first
-// dimension towards the second. Throws ShapeError unless there are two dims, and ValueError if they
-// are equal.
+// dimension towards the second. Throws ShapeError unless there are two dims and x has at least two
+// dimensions, and ValueError if the dims are equal.
 Tensor rot90(const Tensor& x, std::int64_t k = 1, const Dims& dims = {0, 1});
 Tensor fliplr(const Tensor& x);  // flip(x, 1); throws ShapeError if x has fewer than 2 dimensions
 Tensor flipud(const Tensor& x);  // flip(x, 0); throws ShapeError if x is 0-d
@@ -96,7 +96,7 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
 // --- joining and splitting (shaping/joining.cpp). hstack() to column_stack() copy, and throw
 // ValueError if the list is empty.
 Tensor hstack(const std::vector<Tensor>& tensors);        // cat along dim 1 (vectors: along dim 0)
-Tensor vstack(const std::vector<Tensor>& tensors);        // cat of matrices; vectors are rows
+Tensor vstack(const std::vector<Tensor>& tensors);        // cat along dim 0; vectors are rows
 Tensor dstack(const std::vector<Tensor>& tensors);        // cat along dim 2
 Tensor column_stack(const std::vector<Tensor>& tensors);  // hstack; vectors are columns
 // Returns views of the slices of x at all indices along dim, without this dimension. Throws

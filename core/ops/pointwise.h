@@ -15,9 +15,8 @@
 
 namespace axle {
 
-// Returns the number as a 0-d tensor, for use as an operand of a binary op with x. The tensor
-// broadcasts. The op's result has the dtype of x unless the number has a higher category, such as a
-// floating number for integers, or x is boolean; then it is f32 or i64.
+// Returns the number as a 0-d tensor of the dtype promote(x.dtype(), value), for use as an operand
+// of a binary op with x. The tensor broadcasts.
 inline Tensor scalar_operand(Scalar value, const Tensor& x) {
     return full({}, value, {.dtype = promote(x.dtype(), value), .device = x.device()});
 }
@@ -58,7 +57,7 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
 }
 
 // Returns dx = dy f'(v), where v is the input of f, or its output if F::kSavesOutput is true. The
-// result can be differentiated once.
+// gradient of v cannot be differentiated again.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);

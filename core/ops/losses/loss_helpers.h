@@ -1,4 +1,4 @@
-// Helpers of losses: dtypes, reductions and checks.
+// Helpers of losses: dtypes, reductions, checks, and the losses of class indices.
 #pragma once
 
 #include "core/autograd/autocast.h"
@@ -29,7 +29,8 @@ inline void check_same_shape(const char* op, const Tensor& x, const Tensor& targ
         throw ShapeError(str(op, ": shapes differ: x ", x.shape(), ", target ", target.shape()));
 }
 
-// Throws DTypeError or ShapeError unless the factors of classes are undefined or [classes].
+// If `weight`, the factors of the classes, is defined, throws DTypeError unless it is floating,
+// ShapeError unless it is [classes], and DeviceError if it is not on the device of x.
 inline void check_class_weight(const char* op, const Tensor& x, const Tensor& weight,
                                std::int64_t classes) {
     if (!weight.defined()) return;

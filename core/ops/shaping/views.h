@@ -22,7 +22,7 @@ inline Tensor make_view(const Tensor& x, const Shape& shape, const Strides& stri
     return Tensor(std::move(impl));
 }
 
-// Returns a tensor of zeros with `shape` in which g is written into part(zeros).
+// Returns a tensor y of `shape` that contains zeros, except in its view part(y), which contains g.
 template <class F>
 Tensor embed(const Tensor& g, const Shape& shape, F&& part) {
     Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});

@@ -7,7 +7,7 @@
 
 namespace axle {
 
-// The options of a convolution: one number for each spatial dimension.
+// The options of a convolution. Lists have one number for each spatial dimension.
 struct ConvSizes {
     Dims stride, padding, dilation;
     std::int64_t groups = 1;
