@@ -73,8 +73,8 @@ struct CloseOptions {
     double atol = 1e-8;
     bool equal_nan = false;
 };
-// Returns whether elements are equal or |a - b| <= atol + rtol |b|, as booleans. NaN is close to
-// NaN only with equal_nan. Throws ValueError if a tolerance is negative.
+// Returns whether elements are equal, or finite with |a - b| <= atol + rtol |b|, as booleans. NaN
+// is close to NaN only with equal_nan. Throws ValueError if a tolerance is negative.
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
 // Returns whether all elements are close. Waits for a GPU.
 bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
@@ -88,7 +88,7 @@ Tensor signbit(const Tensor& x);  // whether x is negative or -0; false for NaN
 // Returns |a| with the sign of b. The sign of -0 is negative.
 Tensor copysign(const Tensor& a, const Tensor& b);
 Tensor hypot(const Tensor& a, const Tensor& b);       // sqrt(a^2 + b^2) without overflow
-Tensor xlogy(const Tensor& a, const Tensor& b);       // a ln b, and 0 where a is 0
+Tensor xlogy(const Tensor& a, const Tensor& b);       // a ln b, and 0 where a is 0 (b not NaN)
 Tensor sinc(const Tensor& x);                         // sin(pi x) / (pi x), and 1 where x is 0
 Tensor logaddexp(const Tensor& a, const Tensor& b);   // ln(e^a + e^b)
 Tensor logaddexp2(const Tensor& a, const Tensor& b);  // log2(2^a + 2^b)

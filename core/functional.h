@@ -192,8 +192,9 @@ enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 // the second to last, and so on. Negative numbers remove elements. `value` is the padding of mode
 // constant. Throws ValueError if `value` is not 0 in other modes, or if the magnitude of a padding
 // is 2^31 or more. In mode reflect, the padding of a dimension must be less than its size; in mode
-// circular, it can be equal to the size (otherwise ShapeError). Throws ShapeError if `padding` has
-// an odd length or more than 2 * x.dim() numbers, or removes more elements than a dimension has.
+// circular, it can be equal to the size; in mode replicate, the size must not be 0 (otherwise
+// ShapeError). Throws ShapeError if `padding` has an odd length or more than 2 * x.dim() numbers,
+// or removes more elements than a dimension has.
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
 // Returns a copy of x, reversed along dims. Throws ValueError if a dimension is listed twice.

@@ -5,7 +5,8 @@
 // dtype of the operands). The result has the promoted dtype of the operands; under autocast, f16
 // and bf16 give f32. Weights, and the targets of the functions for binary cross entropy, do not
 // change these dtypes. Reduction::mean and Reduction::sum give a 0-d tensor, and Reduction::none
-// gives one loss per element or per sample. A `weight` is a factor of each loss.
+// gives one loss per element or per sample. A `weight` contains factors of the losses; only in
+// linear_cross_entropy(), it is the matrix of the linear layer.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +57,8 @@ struct KlDivOptions {
     bool log_target = false;  // whether the target contains log-probabilities
 };
 // Returns the terms target (ln target - x) of the Kullback-Leibler divergence of log-probabilities
-// x and probabilities target, which broadcast.
+// x and probabilities target, which broadcast. With log_target, the terms are e^target (target -
+// x).
 Tensor kl_div(const Tensor& x, const Tensor& target, const KlDivOptions& options = {});
 struct GaussianNllLossOptions {
     bool full = false;  // adds ln(2 pi) / 2
@@ -64,9 +66,9 @@ struct GaussianNllLossOptions {
     Reduction reduction = Reduction::mean;
 };
 // Returns the negative log-likelihood of targets under normal distributions with means x and
-// variances var. var has the shape of x, or this shape without the last dimension, or with one
-// dimension of size 1 instead. Throws ValueError for a negative number var, and on a CPU also for a
-// negative element.
+// variances var, (ln var + (x - target)^2 / var) / 2. x and target broadcast. var has the shape of
+// x, or this shape without the last dimension, or with one dimension of size 1 instead. Throws
+// ValueError for a negative number var, and on a CPU also for a negative element.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& var,
                          const GaussianNllLossOptions& options = {});
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, double var,
@@ -77,8 +79,8 @@ struct PoissonNllLossOptions {
     double eps = 1e-8;      // added to x before the logarithm if log_input is false
     Reduction reduction = Reduction::mean;
 };
-// Returns the negative log-likelihood of counts under Poisson distributions with means x or e^x. x
-// and target broadcast.
+// Returns the negative log-likelihood of counts under Poisson distributions: e^x - target x for
+// means e^x, and x - target ln(x + eps) for means x. x and target broadcast.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target,
                         const PoissonNllLossOptions& options = {});
 struct CtcLossOptions {

@@ -44,7 +44,7 @@ Tensor chain_matmul(const std::vector<Tensor>& operands);
 // --- products over chosen dimensions (products/tensordot.cpp)
 // Returns the cross product of vectors along dim, which has size 3; by default the first dimension
 // of size 3. a and b broadcast, except along dim. Throws ShapeError if a or b has another size
-// there.
+// there, or if no dimension has size 3.
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<std::int64_t> dim = {});
 // Return the sums of products over pairs of dimensions: the last `dims` dimensions of a with the
 // first `dims` dimensions of b, or dims_a with dims_b. The result has the other dimensions of a,
@@ -62,8 +62,8 @@ Tensor kron(const Tensor& a, const Tensor& b);
 // the output lacks are summed, and a letter that occurs twice in one operand selects a diagonal.
 // Without "->", the output has "..." and then the letters that occur once, in alphabetical order
 // (capitals first). The operands are multiplied from left to right. Throws ValueError for an
-// invalid equation, and ShapeError for an operand that does not match the equation. The messages
-// name the equation and the operand.
+// invalid equation and for another number of operands, and ShapeError for an operand that does not
+// match the equation. The messages name the equation and the operand.
 Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 
 // --- distances and directions (products/distances.cpp). Throw DTypeError unless the operands are

@@ -37,7 +37,8 @@ class [[nodiscard]] GeneratorScope {
     GeneratorState* before_;
 };
 
-// Draws `blocks` blocks of four words from the default generator. Thread-safe.
+// Draws `blocks` blocks of four words from the default generator, and returns the state at the
+// first of these blocks. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 
 // Begin and end a graph capture (core/cuda/graph.h). Between the two calls, take_random() on this

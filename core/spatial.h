@@ -134,15 +134,16 @@ struct Scale3 {
 };
 struct FractionalMaxPool2dOptions {
     std::optional<Size2> output_size = {};    // set either this or output_ratio
-    std::optional<Scale2> output_ratio = {};  // output size = floor(input size * ratio); in (0, 1)
+    std::optional<Scale2> output_ratio = {};  // in (0, 1); output size = floor(input size * ratio)
     // Numbers in [0, 1) that select the windows, [N, C, 2] (without a batch [1, C, 2]): for the
     // width and for the height. If undefined, they are drawn from the default generator.
     Tensor random_samples = {};
 };
 struct FractionalMaxPool3dOptions {
-    std::optional<Size3> output_size = {};
-    std::optional<Scale3> output_ratio = {};
-    Tensor random_samples = {};  // [N, C, 3]: for the depth, the height and the width
+    std::optional<Size3> output_size = {};    // as in FractionalMaxPool2dOptions
+    std::optional<Scale3> output_ratio = {};  // as in FractionalMaxPool2dOptions
+    // As in FractionalMaxPool2dOptions, but [N, C, 3]: for the depth, the height and the width.
+    Tensor random_samples = {};
 };
 // Divide each image or volume into windows of the kernel's size at random distances and return the
 // maximum of each window. Use memory for all elements of all windows. Throw ValueError unless

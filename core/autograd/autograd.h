@@ -135,8 +135,9 @@ void retain_grad(const Tensor& tensor);
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Returns the number of passes of backward() that are active on this thread; it is more than one if
-// a rule calls backward(). A begin hook can store the number. A later hook that finds the same
+// Returns the number of passes of backward() and GradientQueue::flush() that are active on this
+// thread; it is more than one if a rule calls backward(). A begin hook can store the number. A
+// later hook that finds the same
 // number belongs to the same pass. If a begin hook finds a number that is not larger than the
 // stored number, the stored pass ended with an exception.
 int backward_depth();

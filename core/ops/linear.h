@@ -37,9 +37,10 @@ Tensor activation_backward(const char* op, Activation activation, const Tensor& 
 // Returns the dtype in which the engine accumulates the operand's gradient. It is f32 for a leaf in
 // half precision, otherwise the dtype of the operand.
 DType gradient_dtype(const Tensor& operand);
-// Calls parameter_gradients() and writes the results to dw and db. If gradients are deferred
-// (core/autograd/deferred.h), queues the call instead. `weight_input` is the index of the weight
-// among the inputs of the running node; the bias is the next input.
+// Calls parameter_gradients() and writes the results to dw and db. If defer_gradients()
+// (core/autograd/deferred.h) accepts the call, queues it instead, and does not change dw and db.
+// `weight_input` is the index of the weight among the inputs of the running node; the bias is the
+// next input.
 void defer_parameter_gradients(int weight_input, const Tensor& dz, const Tensor& x,
                                const Tensor& weight, std::optional<DType> dw_dtype,
                                std::optional<DType> db_dtype, Tensor& dw, Tensor& db);

@@ -6,8 +6,8 @@
 
 namespace axle {
 
-// A regular expression of ECMAScript, as std::regex reads it. Not std::regex itself, because each
-// source that includes <regex> takes two seconds longer to compile. Matching recurses for each
+// A regular expression of ECMAScript, as std::regex reads it. This class hides std::regex, because
+// each source that includes <regex> takes two seconds longer to compile. Matching recurses for each
 // character of the text, so the text must be short, for example the name of a module.
 class Pattern {
   public:

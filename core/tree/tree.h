@@ -26,8 +26,9 @@
 
 namespace axle {
 
-// The maximum depth of a Tree; a single tensor has depth 0. Functions on deeper Trees throw
-// ValueError, so that no file or remote process can exhaust the stack.
+// The maximum depth of a Tree; a single tensor has depth 0. Functions that visit all levels of a
+// Tree, and from_json(), throw ValueError if it is deeper, so that no file or remote process can
+// exhaust the stack.
 inline constexpr int kMaxTreeDepth = 64;
 
 // A null, tensor, integer, number, boolean, string, list or map. Maps keep the insertion order.
@@ -151,7 +152,8 @@ class Tree {
     // Returns a pointer to the value of a key, or nullptr if the key is missing.
     const Tree* find(std::string_view key) const;
     bool contains(std::string_view key) const { return find(key) != nullptr; }
-    // Adds an entry, or replaces its value if the key exists. A null Tree first becomes a map.
+    // Adds an entry, or replaces its value if the key exists, and returns the stored value. A null
+    // Tree first becomes a map.
     Tree& set(std::string_view key, Tree value);
     // Adds an element to the end of a list. A null Tree first becomes a list.
     void push_back(Tree element);

@@ -19,7 +19,7 @@
 
 namespace axle {
 
-// Returns the name of a kind with its article: "a string", "a list", ...
+// Returns the name of a kind for messages: "a string", "a list", "null", ...
 const char* name_of(Tree::Kind kind);
 // Return the path of a member of the value at `path`, such as batch["key"] or batch[2].
 std::string member_path(const std::string& path, const std::string& key);
@@ -47,7 +47,7 @@ Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim = 0);
 Tree slice_tensors(const Tree& tree, std::int64_t begin, std::int64_t end);
 
 // Returns the size of the first dimension of the first leaf. Throws ValueError if there is no leaf,
-// or if the first leaf is not a tensor or is 0-d.
+// if an empty list or map is before it, or if the first leaf is not a tensor or is 0-d.
 std::int64_t find_batch_size(const Tree& tree);
 // Returns the result of find_batch_size, or nullopt if find_batch_size would throw. Throws
 // ValueError if the tree is deeper than kMaxTreeDepth.
