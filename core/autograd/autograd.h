@@ -137,9 +137,8 @@ void retain_grad(const Tensor& tensor);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
 // Returns the number of passes of backward() and GradientQueue::flush() that are active on this
 // thread; it is more than one if a rule calls backward(). A begin hook can store the number. A
-// later hook that finds the same
-// number belongs to the same pass. If a begin hook finds a number that is not larger than the
-// stored number, the stored pass ended with an exception.
+// later hook that finds the same number belongs to the same pass. If a begin hook finds a number
+// that is not larger than the stored number, the stored pass ended with an exception.
 int backward_depth();
 
 // Sets whether backward() and grad() check for NaN, in all threads of the process (as PyTorch's

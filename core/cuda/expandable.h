@@ -11,7 +11,8 @@ namespace axle::cuda {
 // to memory. Not thread-safe.
 class ExpandableSegment {
   public:
-    // Returns a segment without mapped memory, or null if the driver cannot map memory.
+    // Returns a segment without mapped memory, or null if the driver cannot map memory or the
+    // environment contains AXLE_CUDA_EXPANDABLE=0.
     static std::unique_ptr<ExpandableSegment> create(int device);
     virtual ~ExpandableSegment() = default;
 

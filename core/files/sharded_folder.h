@@ -49,8 +49,8 @@ void write_tensor_parts(const std::string& folder, int rank, const std::vector<T
 // Writes the index from the entries of all processes in rank order. `extra` is a value without
 // tensors, which ShardedFolder::extra() returns. Throws ValueError if processes have different
 // shapes or dtypes for one name, or if no part contains some elements of a tensor. Also throws
-// ValueError if an entry is invalid or `extra` contains a tensor. Throws FileError if the file
-// cannot be written.
+// ValueError if an entry is invalid (IndexError if a key is missing) or `extra` contains a tensor.
+// Throws FileError if the file cannot be written.
 void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
                          const Tree& extra = {}, Durability durability = Durability::full);
 
