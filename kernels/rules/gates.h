@@ -11,7 +11,8 @@
 
 namespace axle::kernels {
 
-// Splits 2-d views, whose widths are multiples of `hidden`, into kCount views of that width.
+// Splits 2-d views, whose widths are multiples of `hidden`, into views of width `hidden`, which are
+// kCount in total.
 template <std::size_t kCount, class AnyView>
 std::array<AnyView, kCount> split_gates(std::initializer_list<AnyView> views, std::int64_t hidden) {
     std::array<AnyView, kCount> gates;

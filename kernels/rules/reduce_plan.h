@@ -86,8 +86,9 @@ struct ReducePlan {
         outputs = kept.numel(), n = reduced.numel();
     }
 
-    // Returns how many rows of a narrow contiguous matrix can be processed as one wide row to fill
-    // the vectors of a walk over columns. Returns 1 if x is not such a matrix.
+    // Returns how many rows of a contiguous matrix with fewer than 64 columns can be processed as
+    // one row of at most `widest` elements, so that a walk over columns fills its vectors. Returns
+    // 1 if x is not such a matrix.
     std::int64_t fold(std::int64_t widest) const {
         const bool matrix = kept.count == 1 && reduced.count == 1 && kept.x_stride[0] == 1 &&
                             reduced.x_stride[0] == kept.size[0];

@@ -52,7 +52,7 @@ void gradient_row(const GradientSpan<float>& span, std::int64_t n);
 
 // The number of elements processed together while they are in L1. Longer planes are split.
 inline constexpr std::int64_t kPiece = 2048;
-inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
+inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // target of elements per task
 
 // The count, mean and sum of squared deviations of some numbers. The moments of two lists of
 // numbers can be merged without cancellation (Chan, Golub and LeVeque, "Updating formulae and a

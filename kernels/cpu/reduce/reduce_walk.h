@@ -15,7 +15,7 @@ namespace axle::kernels {
 
 inline constexpr int kRows = 8;                   // rows that reduce_columns() reads together
 inline constexpr std::int64_t kColumns = kBlock;  // results that reduce_columns() computes together
-inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elements per task
+inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // target of elements per task
 
 // A reduction (Op below) is a struct with these members:
 //     Lane, Acc      the type to which elements are converted, and the type of the accumulator

@@ -1,9 +1,10 @@
 // Private to kernels: computes y[i] = f(a[i], b[i], ...) for operands of any strides.
 //
-// Operands whose innermost dimension is contiguous or has stride 0 are read and written in packs of
-// up to 16 bytes if they are aligned. Examples are contiguous memory, rows of a larger tensor, and
-// a broadcast bias. Other operands are processed element by element, in the memory order of the
-// result. Computing an offset costs a few multiplications per dimension and no division.
+// If the innermost dimension of every operand is contiguous (or has stride 0, except in the result)
+// and aligned, elements are read and written in packs of up to 16 bytes. Examples are contiguous
+// memory, rows of a larger tensor, and a broadcast bias. Otherwise, elements are processed one by
+// one, in the memory order of the result. Computing an offset costs a few multiplications per
+// dimension and no division.
 #pragma once
 
 #include <array>

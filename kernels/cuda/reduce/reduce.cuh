@@ -2,10 +2,10 @@
 //
 // In the walk over rows, a team of threads computes one result. It reads the elements in memory
 // order. It reads packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and
-// a multiple of the pack size. The walk over columns is used if the innermost kept dimension has at
-// least 8 elements and a smaller stride than the innermost reduced dimension. A lane computes one
-// result, or several adjacent results if they can be loaded as a pack. Other threads of the block
-// process further elements of the same results.
+// a multiple of the pack size. The walk over columns is used if each result has more than one
+// element, and the innermost kept dimension has at least 8 elements and a smaller stride than the
+// innermost reduced dimension. A lane computes one result, or several adjacent results if they can
+// be loaded as a pack. Other threads of the block process further elements of the same results.
 //
 // If there are few results, the reduced elements are split as well. Partial results are stored in
 // scratch memory, and a second kernel combines them in a fixed order. Memory is read once. The
