@@ -210,11 +210,12 @@ struct AttentionOptions {
 };
 // Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D], k [B, G, Tk, D] and v [B, G, Tk, E],
 // where H is a multiple of G (grouped queries). Returns [B, H, Tq, E]. Memory is linear in Tq and
-// Tk, unless E differs from D or the mask requires a gradient; then all scores are stored. The
-// result of a query whose keys are all masked is zero. Can be differentiated twice only if E
-// differs from D, or if the mask requires a gradient and dropout_p is not 0. Throws ShapeError if
-// shapes do not match, DTypeError unless q, k and v have one floating dtype and the mask is bool or
-// floating, and ValueError unless dropout_p is in [0, 1].
+// Tk, unless E differs from D or the mask requires a gradient; then all scores are stored. cuDNN
+// also needs memory for a copy of the mask, and up to 2 GiB for deterministic gradients. The result
+// of a query whose keys are all masked is zero. Can be differentiated twice only if E differs from
+// D, or if the mask requires a gradient and dropout_p is not 0. Throws ShapeError if shapes do not
+// match, DTypeError unless q, k and v have one floating dtype and the mask is bool or floating, and
+// ValueError unless dropout_p is in [0, 1].
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 // Returns x [..., T, D] with the pairs of elements (i, i + D/2) rotated by the angle position *

@@ -1,5 +1,6 @@
 // Scaled dot product attention, out = softmax(scale q k^T + mask) v. A call needs scratch memory
-// that is linear in the sequence length.
+// that is linear in the sequence length. cuDNN also needs memory for a copy of the mask, and up to
+// 2 GiB for deterministic gradients.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,9 @@ struct AttentionParams {
     bool causal = false;
     // If causal is true, query i attends to keys j <= i + causal_offset.
     std::int64_t causal_offset = 0;
-    // The probability p of dropping a weight. Weight (b, h, i, j) of `grid` is kept if the uniform
-    // number ((b heads + h) queries + i) keys + j of `random` is at least p. A kept weight is
-    // multiplied by 1 / (1 - p).
+    // The probability p of dropping a weight. With DropoutGenerator::own, weight (b, h, i, j) of
+    // `grid` is kept if the uniform number ((b heads + h) queries + i) keys + j of `random` is at
+    // least p. A kept weight is multiplied by 1 / (1 - p).
     double dropout_p = 0;
     WeightGrid grid = {};
     Philox random = {};
@@ -49,8 +50,8 @@ struct AttentionParams {
 // receives the log-sum-exp of each row of scores. If a query can attend to no key, its lse is
 // -infinity and its row of out is zero. Outputs must not overlap inputs.
 //
-// Returns the generator that dropped weights, which is `own` if dropout_p is 0 or `on` is
-// deterministic.
+// Returns the generator that dropped weights, which is `own` if `on` is deterministic. The result
+// has no meaning if dropout_p is 0.
 DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                            const AttentionParams& params, View out, View lse);
 DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,

@@ -17,7 +17,7 @@ struct CrossEntropyParams {
 // no such row. targets is [N], i64 or i32, with any stride.
 std::int64_t first_bad_target(ConstView targets, std::int64_t classes, std::int64_t ignore_index);
 // Checks targets on a GPU without waiting. Cuda::take_error() returns one of the bad targets, as an
-// error of kind bad_target. The kernels below ignore rows with bad targets.
+// error of kind bad_target. The GPU kernels of cross entropy ignore rows with bad targets.
 void check_targets(Cuda& on, ConstView targets, std::int64_t classes, std::int64_t ignore_index);
 
 // Computes loss[n] = -sum_c t_c log softmax(logits[n])_c with t = (1 - s) onehot(target) + s / C,

@@ -11,10 +11,10 @@ namespace axle::kernels {
 
 // Computes y = low + (high - low) u, where u in [0, 1) is uniform. Element i uses word i % 4 of
 // block offset + i / 4, so a call consumes ceil(numel / 4) blocks. u is the upper 24 bits of the
-// word, also for f64, so that every dtype gets the same numbers. y is a contiguous floating view,
-// and low <= high. Results that rounding would make equal to high become the largest value below
-// high. So all results are in [low, high), or equal to low if low equals high, except that values
-// close to a low that y's dtype does not contain can be rounded to a value below it.
+// word, divided by 2^24, also for f64, so that every dtype gets the same numbers. y is a contiguous
+// floating view, and low <= high. Results that rounding would make equal to high become the largest
+// value below high. So all results are in [low, high), or equal to low if low equals high, except
+// that values close to a low that y's dtype does not contain can be rounded to a value below it.
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 
@@ -44,11 +44,11 @@ void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 // Draws y.back(1) indices of the last dimension of weights [..., n] (floating) for each row, with
 // probabilities proportional to the weights. y [..., samples] is i64.
 //
-// With replacement, sample s of row r inverts the cumulative distribution at word r * samples + s.
-// Without replacement, the samples are the indices with the largest weight / -ln(u), in descending
-// order, where u is computed from word r * n + i; this has the same distribution as drawing one
-// index after another. find_bad_weights must have accepted the rows, or check_weights must have
-// checked them.
+// With replacement, sample s of row r inverts the cumulative distribution at u = (w + 1/2) / 2^32,
+// where w is word r * samples + s. Without replacement, the samples are the indices i with the
+// largest weight / -ln(u), in descending order, where u is computed in the same way from word r * n
+// + i; this has the same distribution as drawing one index after another. find_bad_weights must
+// have accepted the rows, or check_weights must have checked them.
 void multinomial(Cpu& on, Philox random, bool replacement, ConstView weights, View y);
 void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, View y);
 

@@ -12,8 +12,9 @@ namespace axle::kernels::cudnn {
 // q, k, v and out must be contiguous and aligned to 16 bytes; lse must be contiguous and aligned to
 // 16 bytes. Causal calls must have the same number of queries and keys, and no causal_offset. Calls
 // with fewer than 16 queries or little work are not supported, because planning takes about half a
-// second for each new shape. Dropout is not supported if on.deterministic is true or params.grid is
-// set, because it uses cuDNN's generator.
+// second for each new shape. Dropout uses cuDNN's generator, so it is not supported if
+// on.deterministic is true, params.grid is set, or cuDNN cannot compute the gradients. A dropout_p
+// of 1 is not supported either.
 bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView& v,
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse);

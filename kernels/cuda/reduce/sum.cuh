@@ -7,8 +7,8 @@
 
 namespace axle::kernels {
 
-// A reduction that computes sums. For f32, the elements of one call are summed in f32, and the
-// results of calls in f64.
+// A reduction that computes sums. For f32, the elements of one call of take() are summed in f32,
+// and the results of calls in f64.
 template <class L>
 struct SumReduction {
     using Lane = L;
