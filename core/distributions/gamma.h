@@ -57,7 +57,7 @@ class Beta : public Distribution {
 };
 
 // Returns logarithms of samples of Gamma(concentration, 1) in the shape of the concentrations. The
-// gradient can't be differentiated again. Uses the method of Marsaglia and Tsang, 2000, "A Simple
+// gradient cannot be differentiated again. Uses the method of Marsaglia and Tsang, 2000, "A Simple
 // Method for Generating Gamma Variables".
 Tensor standard_gamma_logarithm(const Tensor& concentration);
 // Returns d ln(z) / d concentration for ln(z), a logarithm of a sample of Gamma(concentration, 1).

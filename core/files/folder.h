@@ -56,7 +56,7 @@ void rename_path(const std::string& from, const std::string& to);
 
 // Moves the folder `from` to `to` and, with Durability::full, writes the change to disk. If `to` is
 // a folder with contents, exchanges the two folders atomically, and returns the path of the old
-// folder, which the caller should remove. If the file system can't exchange folders, `to` is
+// folder, which the caller should remove. If the file system cannot exchange folders, `to` is
 // missing for a moment. Returns "" if no old folder is left.
 std::string put_in_place(const std::string& from, const std::string& to, Durability durability);
 

@@ -175,8 +175,9 @@ HWY_INLINE Pack log1p(Pack x) {
     return select(rounded == x, y, y + (x - rounded) / u);
 }
 
-// Returns e^x - 1 within 4 ulp, as (u - 1) x / ln u with u = e^x rounded (Higham, "Accuracy and
-// Stability of Numerical Algorithms", 1.14.1).
+// Returns e^x - 1 within 4 ulp if x <= 84, as (u - 1) x / ln u with u = e^x rounded (Higham,
+// "Accuracy and Stability of Numerical Algorithms", 1.14.1). Above, the product (u - 1) x overflows
+// to infinity.
 HWY_INLINE Pack expm1(Pack x) {
     const Pack u = exp(x), difference = u - Pack(1.0f);
     Pack y = select(u == Pack(1.0f), x, difference * x / log(u));

@@ -140,7 +140,8 @@ DeviceWalk<kOperands> in_packs(DeviceWalk<kOperands> walk, int n) {
     return walk;
 }
 
-// The value of the argument `most` of for_each_slab if slabs are walked in packs.
+// The value of the argument `most` of for_each_slab if slabs are walked in packs. It is a multiple
+// of all pack sizes, so that only the last slab can have a remainder.
 inline constexpr std::int64_t kMaxInPacks = std::int64_t{1} << 30;
 
 }  // namespace axle::kernels
