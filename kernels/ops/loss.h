@@ -49,7 +49,8 @@ struct CtcTargets {
 
 // The states of a sample are blank, label, blank, ..., label, blank: 2 L + 1 states for L labels. A
 // path stays in a state or moves to the next state; between two different labels, it can skip the
-// blank. The kernels limit lengths to their valid ranges.
+// blank. The kernels limit lengths to their valid ranges, and replace labels that are not classes
+// by the blank.
 
 // Computes losses[n] = -ln(sum of the probabilities of all paths of sample n). A path goes through
 // the states of the sample in its first input_lengths[n] steps. log_probs is [T, N, C], f32 or f64,

@@ -46,8 +46,8 @@ std::int64_t version();
 // they are never destroyed.
 cudnnHandle_t handle_for(Cuda& on);
 
-// Adds a library warning that cuDNN has no kernel for a supported operation, once per operation
-// (current_op). Always returns false.
+// Adds a library warning that cuDNN does not support some calls of the current operation
+// (current_op), once per operation. Always returns false.
 bool fall_back_to_own_kernels();
 
 // Thrown if cuDNN returns an error, usually because it has no kernel for a graph.
