@@ -174,6 +174,7 @@ Tensor mul(const Tensor& a, Scalar b);
 Tensor div(const Tensor& a, Scalar b);
 Tensor sub(Scalar a, const Tensor& b);
 Tensor div(Scalar a, const Tensor& b);
+// An integer to a negative power is truncated to an integer; it is 0 if the integer is 0.
 Tensor pow(const Tensor& a, const Tensor& b);
 // Throws ValueError for an integer tensor with a negative integer exponent.
 Tensor pow(const Tensor& a, Scalar exponent);
@@ -236,7 +237,8 @@ Tensor where(const Tensor& condition, Scalar a, Scalar b);
 // and mask broadcast.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
-// --- one operand (unary.cpp)
+// --- one operand (unary.cpp). These functions, and arithmetic with a number, can be differentiated
+// twice but not three times.
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -274,7 +276,7 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 // Returns the cumulative sum along dim; bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
 // Returns the cumulative product along dim; bool and integers give i64. The gradient is exact even
-// if x contains zeros.
+// if x contains zeros. Cannot be differentiated twice.
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp; index: indexing.cpp)

@@ -72,7 +72,7 @@ std::pair<Tensor, Tensor> min_with_indices(const Tensor& x, std::int64_t dim, bo
 std::pair<Tensor, Tensor> cummax(const Tensor& x, std::int64_t dim);
 std::pair<Tensor, Tensor> cummin(const Tensor& x, std::int64_t dim);
 // Returns ln(e^x[0] + ... + e^x[i]) along dim without overflow. Throws DTypeError unless x is
-// floating. Can't be differentiated twice.
+// floating. Cannot be differentiated twice.
 Tensor logcumsumexp(const Tensor& x, std::int64_t dim);
 // Returns x limited to [low, high], which are broadcast with x; an undefined bound does not limit.
 // Returns high where low is above high. Throws ValueError if both bounds are undefined.

@@ -222,17 +222,17 @@ class Tensor {
     // Returns the version of the storage, which is incremented by every in-place change.
     std::uint32_t version() const { return of("version").storage->version(); }
 
-    // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
-    // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
-    // be recorded, and throw UsageError. Also throw UsageError if an op must be recorded and this
-    // tensor is a leaf that requires a gradient or shares memory with other tensors. Then write
-    // x.index_put_({0}, y) instead of x[0].copy_(y). All but fill_ throw UsageError if elements of
-    // this tensor share memory (expand). The operand is broadcast to the shape of this tensor
-    // (ShapeError if this is impossible) and converted to its dtype. A floating result cannot be
-    // stored in an integer tensor, nor an integer one in a boolean tensor (DTypeError), except by
-    // copy_ and fill_, which convert. sub_ throws DTypeError for booleans. The operand may share
-    // memory with this tensor; only copy_ and index_put_ accept one on another device
-    // (DeviceError). clamp_ throws ValueError if neither bound is given.
+    // --- in place; these return *this. While ops are recorded, an in-place op is recorded if this
+    // tensor or the operand requires a gradient. Only uniform_ and normal_ cannot be recorded, and
+    // throw UsageError. Also throw UsageError if an op must be recorded and this tensor is a leaf
+    // that requires a gradient or shares memory with other tensors. Then write x.index_put_({0}, y)
+    // instead of x[0].copy_(y). All throw UsageError for a sharded parameter, and all but fill_ if
+    // elements of this tensor share memory (expand). The operand is broadcast to the shape of this
+    // tensor (else ShapeError) and converted to its dtype. A floating result cannot be stored in an
+    // integer tensor, nor an integer one in a boolean tensor (DTypeError), except by copy_ and
+    // fill_, which convert. All throw DTypeError for a storage dtype, and sub_ for booleans. The
+    // operand may share memory with this tensor; only copy_ and index_put_ accept one on another
+    // device (DeviceError). clamp_ throws ValueError without a bound.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
