@@ -120,8 +120,8 @@ Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<std::int64_t>
 // Returns how many elements are in each of `bins` intervals of equal width between low and high, in
 // x's dtype. If low equals high, the range is from the minimum to the maximum of x, or if they are
 // equal from the minimum - 1 to the maximum + 1. Elements outside of the range and NaN are not
-// counted. Throws DTypeError unless x is floating, and
-// ValueError unless bins is positive, low <= high and both bounds are finite.
+// counted. Throws DTypeError unless x is floating, and ValueError unless bins is positive, low <=
+// high and both bounds are finite.
 Tensor histc(const Tensor& x, std::int64_t bins = 100, double low = 0, double high = 0);
 // Returns how often each of the numbers 0, 1, ... occurs in x, a 1-d tensor of integers, as i64
 // [max(largest + 1, min_length)]. With weights of x's shape, returns the sums of weights, in f32 if
