@@ -47,10 +47,10 @@ struct BlockOrder {
     }
 };
 
-// The free blocks for one kind of request: small or large, shared or owned by a graph.
+// The free blocks for one kind of request: small or large, shared or of a graph pool.
 struct Pool {
     bool small = false;
-    bool shared = true;  // if false, a graph owns the pool
+    bool shared = true;  // if false, only captures of CUDA graphs allocate from the pool
     bool released = false;
     std::int64_t blocks_in_use = 0;
     std::set<Block*, BlockOrder> free = {};

@@ -11,7 +11,8 @@ void add_library_warning(const std::string& text);
 
 // A shared library that is opened at run time and never closed. The search order is the folders of
 // AXLE_LIBRARY_PATH (separated by colons), the loader's path, Python's packages (nvidia/*/lib), and
-// /usr/local/cuda*. Thread-safe.
+// /usr/local/cuda*. A file in a folder of AXLE_LIBRARY_PATH that cannot be opened ends the search.
+// Thread-safe.
 class Library {
   public:
     // Opens a library: ("cuBLASLt", "libcublasLt", 13) opens libcublasLt.so.13. If it is not found,
