@@ -44,7 +44,8 @@ class GradientQueue {
     std::int64_t bytes_ = 0;
 };
 
-// While the scope exists, backward() on this thread puts gradients in the queue.
+// While the scope exists, backward() on this thread puts gradients in the queue. So does grad(),
+// which then does not return these gradients.
 class [[nodiscard]] DeferGradients {
   public:
     // Gradients of tensors that depend on the leaf `input` are not queued.
