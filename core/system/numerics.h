@@ -10,9 +10,10 @@ namespace axle {
 void use_deterministic_algorithms(bool on);
 bool are_deterministic_algorithms_enabled();
 
-// Selects how a GPU multiplies f32 matrices. The names are PyTorch's. `highest` computes in f32
-// (the default). `high` rounds the operands to TF32 (10 mantissa bits, f32's range), which is
-// several times faster.
+// Selects how a GPU computes matrix products and convolutions of f32 tensors. The names are
+// PyTorch's, where they apply to matrix products only. `highest` computes in f32 (the default).
+// `high` rounds the operands to TF32 (10 mantissa bits, f32's range), which is several times
+// faster.
 enum class MatmulPrecision : std::uint8_t { highest, high };
 void set_float32_matmul_precision(MatmulPrecision precision);
 MatmulPrecision get_float32_matmul_precision();
