@@ -43,12 +43,12 @@ struct Options {
 
 // Starts the recording of the process. Throws UsageError if a recording is active.
 void start(Options options = {});
-// End the recording and return its trace, or append its events to a trace that collect() has
-// filled. Throw UsageError if no recording is active. Open scopes are discarded.
+// End the recording and return its trace, or append its events and samples to a trace that
+// collect() has filled. Throw UsageError if no recording is active. Open scopes are discarded.
 Trace stop();
 void stop(Trace& trace);
-// Moves the events recorded so far to the end of `trace`, and continues the recording. Throws
-// UsageError if no recording is active.
+// Moves the events and samples recorded so far to the end of `trace`, and continues the recording.
+// Throws UsageError if no recording is active.
 void collect(Trace& trace);
 
 // Sets the name of this thread in traces. The name must be a string literal, because the pointer is
@@ -94,7 +94,7 @@ class Scope {
     std::vector<Shape>* shapes_;  // owned by the scope
 };
 
-// The scope of an op. An op opens it in its first statement, after early returns for trivial cases.
+// The scope of an op. An op opens it in its first statement; trivial cases can return before it.
 class OpScope : public Scope {
   public:
     explicit OpScope(const char* op)

@@ -1,12 +1,12 @@
 // Elementwise kernels: out[i] = f(in0[i], in1[i], ...), with broadcasting by stride 0.
 //
-// A formula is one struct in unary_formulas.inl or binary_formulas.inl. Its functions are templates
-// of the element type. This header compiles the formulas for scalars (used for names, parameters,
-// CUDA, and f64 and integers on the CPU). kernels/cpu/ compiles them again for every instruction
-// set, as loops over contiguous SIMD lanes. Formulas do not handle strides and storage types. On
-// the CPU, run_spans (kernels/cpu/pointwise/spans.h) splits the operands into blocks that fit in
-// the L1 cache. It gathers strided elements and converts 16-bit elements, so every layout gives the
-// same bits.
+// A formula is one struct in a file *_formulas.inl. Its functions are templates of the element
+// type. This header compiles the formulas for scalars (used for names, parameters and CUDA, and on
+// the CPU for f64, integers, comparisons and special_formulas.inl). kernels/cpu/ compiles them
+// again for every instruction set, as loops over contiguous SIMD lanes. Formulas do not handle
+// strides and storage types. On the CPU, run_spans() (kernels/cpu/pointwise/spans.h) gathers
+// strided elements and converts 16-bit elements, in blocks that fit in the L1 cache. So every
+// layout gives the same bits.
 #pragma once
 
 #include <cmath>

@@ -23,7 +23,8 @@ Tensor resample(const Tensor& x, int dim, const Resampling& resampling);
 
 // Return the weights of elements in cubic convolution with the parameter a. near_cubic() is for a
 // distance x below 1, and far_cubic() for a distance from 1 to 2. PyTorch's bicubic modes have a =
-// -0.75. See Keys, IEEE Transactions on Acoustics, Speech, and Signal Processing, 1981.
+// -0.75, and a = -0.5 if antialias is true. See Keys, IEEE Transactions on Acoustics, Speech, and
+// Signal Processing, 1981.
 Tensor near_cubic(const Tensor& x, double a);
 Tensor far_cubic(const Tensor& x, double a);
 

@@ -1,4 +1,5 @@
-// Private to kernels: products by cuBLASLt, planned once per shape.
+// Private to kernels: products by cuBLASLt, with one plan for all products of the same shapes,
+// layouts and options.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,9 @@ struct LtProduct {
     std::optional<Float8> float8 = {};
 };
 
-// Queues the product. Returns false, without queueing anything, if cuBLASLt has no algorithm for
-// it. Throws CudaError if cuBLASLt fails.
+// Queues the product. cublaslt() must not be null. Returns false, without queueing the product, if
+// cuBLASLt has no algorithm for it. Throws CudaError if cuBLASLt fails. The second call for a large
+// product can measure algorithms, which waits for the stream (matmul_tuning.h).
 bool lt_matmul(Cuda& on, const LtProduct& product);
 
 }  // namespace axle::kernels
