@@ -46,10 +46,10 @@ class DistributedCheckpoint {
     std::vector<std::string> files() const;
 
     // Returns a map from the keys of each tensor in the saved state dict, joined by dots, to the
-    // name of the tensor. A first key that all entries of the checkpoint share is left out. For
-    // example, FSDP checkpoints of Accelerate contain {"model": model.state_dict()}, so the result
-    // contains {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors have the
-    // same keys.
+    // name of the tensor. Keys that are not known are replaced by the name. A first key that all
+    // entries of the checkpoint share is left out, if each entry has more keys. For example, FSDP
+    // checkpoints of Accelerate contain {"model": model.state_dict()}, so the result contains
+    // {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors have the same keys.
     std::map<std::string, std::string> names_in_state() const;
 
     // Returns a whole tensor on the CPU.

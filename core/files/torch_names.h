@@ -26,7 +26,8 @@ inline constexpr std::string_view kParameterType = "torch.nn.parameter.Parameter
 
 // Returns the dtype of a storage class such as "torch.FloatStorage", or nullopt for another name.
 std::optional<DType> dtype_of_torch_storage(std::string_view name);
-// Returns whether load_torch_file() supports the name.
+// Returns whether load_torch_file() supports the name. Returns false for collections.OrderedDict,
+// which read_pickle() handles.
 bool is_torch_name(std::string_view name);
 
 }  // namespace axle

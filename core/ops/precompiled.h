@@ -1,6 +1,6 @@
 // Private to core: the headers that nearly every source of the layers from core to accel includes.
-// They are compiled once if AXLE_PRECOMPILE is ON. Sources still include every header that they
-// use.
+// They are compiled once per optimization level if AXLE_PRECOMPILE is ON. Sources still include
+// every header that they use.
 #pragma once
 
 #include <algorithm>
