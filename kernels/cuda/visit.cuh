@@ -15,7 +15,7 @@ void visit_integer(DType t, F&& f) {
     f.template operator()<std::uint8_t>();
 }
 
-// Calls f<T>() with the type of a floating dtype or, if kIntegers is true, of any dtype.
+// Calls f<T>() with the type of a floating dtype or, if kIntegers is true, of any compute dtype.
 template <bool kIntegers, class F>
 void visit_lanes(DType t, F&& f) {
     if constexpr (kIntegers) {
