@@ -42,6 +42,10 @@ int target() {
 int cpu_target() { return target() < 2 ? target() : 2; }
 
 bool multiplies_bf16() { return target() == 3; }
+bool is_bf16_target_requested() {
+    const char* const wish = std::getenv("AXLE_CPU_TARGET");
+    return multiplies_bf16() && wish != nullptr && std::strcmp(wish, kNames[3]) == 0;
+}
 
 const char* cpu_target_name() { return kNames[target()]; }
 

@@ -44,6 +44,8 @@ namespace axle::kernels {
 int cpu_target();
 // Returns whether the selected target includes AVX512_BF16 (bf16 products with f32 sums).
 bool multiplies_bf16();
+// Returns whether AXLE_CPU_TARGET=avx512_bf16 is set and the CPU supports it.
+bool is_bf16_target_requested();
 // Returns the name of the target: "baseline", "avx2", "avx512" or "avx512_bf16".
 const char* cpu_target_name();
 // Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON): "baseline", "avx2"

@@ -107,6 +107,10 @@ template <>
 const GemmKernels<double>& gemm_kernels();
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels();
+// Returns whether products of bf16 operands use BFloat16Pair; otherwise the operands are converted
+// to f32. The first call on a CPU with AVX512_BF16 measures both, which takes less than 1 ms,
+// unless AXLE_CPU_TARGET=avx512_bf16 selects pairs.
+bool uses_bf16_pairs();
 
 // Applies `how` to a tile of sums with `rows` rows of `columns` elements. The rows are tile_step
 // elements apart.

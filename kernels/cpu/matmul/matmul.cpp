@@ -372,7 +372,7 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
     if (c.back(1) == 1 || c.back(2) == 1) return vector_matmul(on, a, b, c, epilogue);
     if (a.dtype == DType::f64 || c.dtype == DType::f64)
         return Product<double>(on, a, b, c, epilogue).run();
-    if (a.dtype == DType::bf16 && multiplies_bf16())
+    if (a.dtype == DType::bf16 && uses_bf16_pairs())
         return Product<BFloat16Pair>(on, a, b, c, epilogue).run();
     Product<float>(on, a, b, c, epilogue).run();
 }
