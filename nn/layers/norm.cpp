@@ -40,11 +40,11 @@ LayerNorm::LayerNorm(const Shape& sizes, LayerNormOptions options)
 Tensor LayerNorm::forward(const Tensor& x) {
     auto [own_weight, own_bias] =
         policy == nullptr ? std::pair(weight, bias) : policy->parameters(weight, bias);
-    if (sizes_.size() == 1) return layer_norm(x, own_weight, own_bias, eps);
     const int outer = x.dim() - sizes_.size();
     if (outer < 0 || !std::equal(sizes_.begin(), sizes_.end(), x.shape().begin() + outer))
         throw ShapeError(
             str("LayerNorm: the last dimensions of x must be ", sizes_, ": x is ", x.shape()));
+    if (sizes_.size() == 1) return layer_norm(x, own_weight, own_bias, eps);
     const auto flat = [](const Tensor& t) { return t.defined() ? t.flatten() : t; };
     return layer_norm(x.flatten(outer, -1), flat(own_weight), flat(own_bias), eps)
         .reshape(x.shape());

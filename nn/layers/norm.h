@@ -33,7 +33,7 @@ class LayerNorm : public Model<LayerNorm> {
     // [..., 4, 8]. Throws ValueError unless there is at least one size and all sizes are positive.
     explicit LayerNorm(const Shape& sizes, LayerNormOptions options = {});
     // Returns a tensor of x's shape. Throws ShapeError if the last dimensions of x have other
-    // sizes; a single size without a weight is not checked.
+    // sizes.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -95,7 +95,8 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
     explicit BatchNorm(std::int64_t channels, BatchNormOptions options = {});
     // Returns a tensor of x's shape. Throws ShapeError if x has another number of dimensions, if
     // its number of channels differs from the size of a parameter or buffer, and if batch
-    // statistics would be computed from a single value per channel.
+    // statistics would be computed from a single value per channel. As in PyTorch, a layer without
+    // parameters and buffers accepts every number of channels.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("weight", weight), v("bias", bias);
@@ -129,7 +130,7 @@ class GroupNorm : public Model<GroupNorm> {
     // Throws ValueError unless both numbers are positive and channels is a multiple of groups.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
     // Returns a tensor of the shape of x [N, channels, ...]. Throws ShapeError if x has another
-    // number of channels; without affine, only if it is not a multiple of groups.
+    // number of channels; without affine, only if it is not a multiple of groups, as in PyTorch.
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

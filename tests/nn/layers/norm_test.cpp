@@ -44,6 +44,22 @@ TEST(LayerNormAndRMSNorm, MatchPyTorchByDefault) {
     EXPECT_TRUE(nn::LayerNorm(6, {.affine = false}).parameters().empty());
 }
 
+TEST(LayerNormLayer, RejectsAnotherWidthWithoutAffine) {
+    nn::LayerNorm layer(4, {.affine = false});
+    EXPECT_EQ(layer(ones({2, 4})).shape(), Shape({2, 4}));
+    expect_error<ShapeError>({"LayerNorm: the last dimensions of x must be [4]", "[2, 3]"}, [&] {
+        layer(ones({2, 3}));
+    });
+    expect_error<ShapeError>({"LayerNorm: the last dimensions of x must be [4]", "[]"},
+                             [&] { layer(ones(Shape())); });
+}
+
+TEST(GroupNormLayer, AcceptsOtherMultiplesOfGroupsWithoutAffine) {
+    nn::GroupNorm layer(2, 4, {.affine = false});
+    EXPECT_EQ(layer(ones({1, 6, 2})).shape(), Shape({1, 6, 2}));
+    expect_error<ShapeError>({"group_norm: "}, [&] { layer(ones({1, 5, 2})); });
+}
+
 TEST(GroupNormLayer, MatchesPyTorch) {
     nn::GroupNorm layer(2, 4);
     EXPECT_THAT(names(layer.state_dict()), testing::ElementsAre("weight", "bias"));
@@ -118,6 +134,11 @@ TEST(BatchNormLayer, UsesBatchStatisticsInEvaluationWithoutTracking) {
     const Tensor trained = layer(x);
     layer.eval();
     expect_same_bits(layer(x).detach(), trained.detach());
+}
+
+TEST(BatchNormLayer, AcceptsOtherNumbersOfChannelsWithoutParametersAndBuffers) {
+    nn::BatchNorm1d layer(3, {.affine = false, .track_running_stats = false});
+    EXPECT_EQ(layer(randn({5, 4})).shape(), Shape({5, 4}));
 }
 
 TEST(BatchNormLayer, UsesRunningStatisticsInEvaluation) {
