@@ -24,9 +24,9 @@ void check_same(const StateDict& average, const StateDict& model) {
                     average[i].first, " ", average[i].second.shape()));
 }
 
+// Requires that check_same() accepts averages and tensors.
 void update_tensors(const StateDict& averages, const StateDict& tensors, std::int64_t updates,
                     const AverageOptions& options, bool copies) {
-    check_same(averages, tensors);
     for (std::size_t i = 0; i < averages.size(); ++i) {
         Tensor average = averages[i].second.detach();
         const Tensor latest = tensors[i].second.detach().to(average.device()).to(average.dtype());
@@ -50,9 +50,13 @@ void check_average(const AverageOptions& options) {
 void update_average(Module& average, const Module& model, std::int64_t updates,
                     const AverageOptions& options) {
     const NoGrad no_grad;
-    update_tensors(average.named_parameters(), model.named_parameters(), updates, options, false);
-    update_tensors(average.named_buffers(), model.named_buffers(), updates, options,
-                   !options.use_buffers);
+    const StateDict parameters = average.named_parameters(), buffers = average.named_buffers();
+    const StateDict new_parameters = model.named_parameters();
+    const StateDict new_buffers = model.named_buffers();
+    check_same(parameters, new_parameters);
+    check_same(buffers, new_buffers);
+    update_tensors(parameters, new_parameters, updates, options, false);
+    update_tensors(buffers, new_buffers, updates, options, !options.use_buffers);
 }
 
 struct BatchNormUpdate::Private {

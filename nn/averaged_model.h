@@ -27,8 +27,8 @@ struct AverageOptions {
 void check_average(const AverageOptions& options);
 
 // Updates the average of `updates` earlier models; the first update copies the model. Throws
-// ShapeError unless both models have tensors of the same names and shapes in the same order.
-// `average` and `model` can be on different devices.
+// ShapeError, before it changes the average, unless both models have parameters and buffers of the
+// same names and shapes in the same order. `average` and `model` can be on different devices.
 void update_average(Module& average, const Module& model, std::int64_t updates,
                     const AverageOptions& options);
 
@@ -51,8 +51,8 @@ class AveragedModel : public Model<AveragedModel<M>> {
             Tensor(parameter).set_requires_grad(false);
     }
 
-    // Adds the weights of `model` to the average. Throws ShapeError unless `model` has tensors of
-    // the same names and shapes as the average.
+    // Adds the weights of `model` to the average. Throws ShapeError and changes nothing unless
+    // `model` has tensors of the same names and shapes as the average.
     void update_parameters(const M& model) {
         update_average(module, model, updates(), options);
         n_averaged.add_(1);

@@ -85,6 +85,19 @@ TEST(AveragedModel, RejectsInvalidDecaysAndModelsOfOtherShapes) {
                              [&] { average.update_parameters(other); });
 }
 
+TEST(AveragedModel, IsUnchangedByAModelWithAnotherShapeOfABuffer) {
+    Net net;
+    fill(net, 1, 0);
+    nn::AveragedModel average(net);
+    fill(net, 2, 0);
+    net.norm.running_mean = zeros({4});
+    expect_error<ShapeError>(
+        {"AveragedModel: the model must have the same tensors", "norm.running_mean [4]"},
+        [&] { average.update_parameters(net); });
+    EXPECT_EQ(weight_of(average.module), 1);
+    EXPECT_EQ(average.updates(), 0);
+}
+
 TEST(UpdateBn, ComputesTheMeanStatisticsOfAllBatches) {
     manual_seed(0);
     Net net;
