@@ -2,7 +2,7 @@
 // formulas, t is the epoch, lr0 the initial rate of a group, and p = (t - warmup_steps) /
 // (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps unless a
 // comment states otherwise; the formulas describe the rate after the warmup. The functions throw
-// ValueError if an argument warmup_steps, training_steps or decay_steps is negative.
+// ValueError if warmup_steps, training_steps, decay_steps or stable_steps is given and negative.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ enum class WsdShape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 struct WsdOptions {
     // stable_steps takes precedence. If only training_steps is set, stable_steps = training_steps -
-    // warmup_steps - decay_steps.
+    // warmup_steps - decay_steps, which may be negative: the decay then begins at a lower rate.
     std::optional<std::int64_t> training_steps = {}, stable_steps = {};
     WsdShape warmup_type = WsdShape::linear;
     WsdShape decay_type = WsdShape::cosine;

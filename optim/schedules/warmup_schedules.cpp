@@ -12,14 +12,18 @@ double ratio(std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
 
+// Throws ValueError if the number of steps is negative.
+void check_steps(const char* op, const char* what, std::int64_t steps) {
+    if (steps < 0) throw ValueError(str(op, ": ", what, " must not be negative: ", steps));
+}
+
 // Returns a factor function: t / warmup during warmup, then after(t - warmup, training - warmup).
 // Throws ValueError if warmup or training is negative.
 template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
-    if (warmup < 0) throw ValueError(str(op, ": warmup_steps must not be negative: ", warmup));
-    if (training < 0)
-        throw ValueError(str(op, ": training_steps must not be negative: ", training));
+    check_steps(op, "warmup_steps", warmup);
+    check_steps(op, "training_steps", training);
     return [=](std::int64_t t) -> double {
         if (t < warmup) return ratio(t, warmup);
         return after(t - warmup, training - warmup);
@@ -134,6 +138,7 @@ LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::in
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale) {
     constexpr const char* kOp = "get_inverse_sqrt_schedule";
+    check_steps(kOp, "warmup_steps", warmup_steps);
     const std::int64_t scale =
         positive(kOp, "timescale", timescale.value_or(warmup_steps != 0 ? warmup_steps : 10'000));
     const auto fall = [=](std::int64_t t, std::int64_t) {
@@ -158,10 +163,8 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimize
                                                              double cycles,
                                                              std::optional<double> warmup_lr_rate) {
     constexpr const char* kOp = "get_cosine_with_min_lr_schedule_with_warmup_lr_rate";
-    if (warmup_steps < 0 || training_steps < 0)
-        throw ValueError(
-            str(kOp, ": warmup_steps and training_steps must not be negative: warmup_steps ",
-                warmup_steps, ", training_steps ", training_steps));
+    check_steps(kOp, "warmup_steps", warmup_steps);
+    check_steps(kOp, "training_steps", training_steps);
     const double min_ratio = min_ratio_of(kOp, optimizer, end);
     return LambdaLR(optimizer, [=](std::int64_t t) -> double {
         if (t >= warmup_steps)
@@ -175,15 +178,16 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimize
 
 LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t decay_steps,
                           const WsdOptions& options) {
+    constexpr const char* kOp = "get_wsd_schedule";
     if (!options.training_steps && !options.stable_steps)
-        throw ValueError("get_wsd_schedule: training_steps or stable_steps must be given");
+        throw ValueError(str(kOp, ": training_steps or stable_steps must be given"));
+    check_steps(kOp, "warmup_steps", warmup_steps);
+    check_steps(kOp, "decay_steps", decay_steps);
+    check_steps(kOp, "training_steps", options.training_steps.value_or(0));
+    check_steps(kOp, "stable_steps", options.stable_steps.value_or(0));
     const std::int64_t stable = options.stable_steps
                                     ? *options.stable_steps
                                     : *options.training_steps - warmup_steps - decay_steps;
-    if (warmup_steps < 0 || decay_steps < 0)
-        throw ValueError(str(
-            "get_wsd_schedule: warmup_steps and decay_steps must not be negative: warmup_steps ",
-            warmup_steps, ", decay_steps ", decay_steps));
     return LambdaLR(optimizer, [=, o = options](std::int64_t t) -> double {
         const auto above_min = [&](double factor) {
             return std::max(0.0, factor * (1 - o.min_lr_ratio) + o.min_lr_ratio);

@@ -330,5 +330,23 @@ TEST(Scheduler, RejectsInvalidArguments) {
         [&] { get_linear_schedule_with_warmup(optimizer, -1, 5); });
 }
 
+TEST(GetWsdSchedule, RejectsNegativeNumbersOfSteps) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    expect_error<ValueError>({"get_wsd_schedule: warmup_steps must not be negative: -1"},
+                             [&] { get_wsd_schedule(optimizer, -1, 2, {.stable_steps = 3}); });
+    expect_error<ValueError>({"get_wsd_schedule: decay_steps must not be negative: -2"},
+                             [&] { get_wsd_schedule(optimizer, 1, -2, {.stable_steps = 3}); });
+    expect_error<ValueError>({"get_wsd_schedule: stable_steps must not be negative: -3"},
+                             [&] { get_wsd_schedule(optimizer, 1, 2, {.stable_steps = -3}); });
+    expect_error<ValueError>({"get_wsd_schedule: training_steps must not be negative: -4"},
+                             [&] { get_wsd_schedule(optimizer, 1, 2, {.training_steps = -4}); });
+}
+
+TEST(GetInverseSqrtSchedule, RejectsNegativeWarmupSteps) {
+    SGD optimizer({parameter()}, {.lr = 1});
+    expect_error<ValueError>({"get_inverse_sqrt_schedule: warmup_steps must not be negative: -1"},
+                             [&] { get_inverse_sqrt_schedule(optimizer, -1); });
+}
+
 }  // namespace
 }  // namespace axle
