@@ -143,6 +143,10 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
     check_size(dataset->size(), options);
     dataset_ = std::move(dataset);
     whole_ = own_ = make_batch_sampler(*dataset_, options);
+    if (options.batch_sampler && whole_->size() == 0 && !options.allow_empty)
+        throw ValueError(
+            "DataLoader: batch_sampler must have at least one batch: its size is 0; set "
+            "allow_empty for a loader without batches");
     if (options.drop_last)
         check_batches(whole_->num_samples().value_or(0), whole_->size(), options);
 }

@@ -98,8 +98,8 @@ struct LoaderOptions {
     std::optional<std::uint64_t> seed = {};
     // If true, a loader without batches is valid. If false, the constructor throws ValueError,
     // because a loop over the loader would silently do nothing. This happens for a dataset of size
-    // 0, and with drop_last for fewer samples than batch_size. The check does not consider the
-    // number of processes.
+    // 0 or a batch_sampler without batches, and with drop_last for fewer samples than batch_size.
+    // The check does not consider the number of processes.
     bool allow_empty = false;
     // If true, load_state_dict() accepts a state although the dataset is smaller now, or has grown
     // and the pass cannot be continued. The pass then starts again from its first batch. If false,
@@ -131,8 +131,8 @@ class DataLoader {
 
     // A dataset that is passed by reference must outlive the loader; a temporary is moved into the
     // loader. Throws UsageError if the dataset is null, and ValueError if options contradict each
-    // other or are out of range, or, unless allow_empty is true, if the dataset is empty or
-    // drop_last leaves no batches. (An iterable dataset of unknown size is not checked.)
+    // other or are out of range, or, unless allow_empty is true, in the cases of that option. (An
+    // iterable dataset of unknown size is not checked.)
     explicit DataLoader(const Dataset& dataset, const LoaderOptions& options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
     explicit DataLoader(const IterableDataset& dataset, const LoaderOptions& options = {});

@@ -1,4 +1,5 @@
-// Tests shard(), dispatch() and hooks of loaders, and views that skip batches.
+// Tests shard(), dispatch() and hooks of loaders, views that skip batches, and batch samplers
+// without batches.
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -6,6 +7,7 @@
 
 #include "data/loading/loader.h"
 #include "kernels/error.h"
+#include "tests/close.h"
 #include "tests/data/samples.h"
 
 namespace axle::data {
@@ -13,6 +15,16 @@ namespace {
 
 using tests::Batches, tests::GivenBatches, tests::Ids, tests::ids_of, tests::Numbers, tests::pass,
     tests::sample;
+
+TEST(DataLoader, RejectsABatchSamplerWithoutBatchesUnlessAllowed) {
+    const auto none = std::make_shared<GivenBatches>(Batches{});
+    tests::expect_error<ValueError>(
+        {"DataLoader: batch_sampler must have at least one batch", "0"},
+        [&] { DataLoader loader(from_function(4, sample), {.batch_sampler = none}); });
+    DataLoader allowed(from_function(4, sample), {.batch_sampler = none, .allow_empty = true});
+    EXPECT_EQ(allowed.len(), 0);
+    EXPECT_TRUE(pass(allowed).empty());
+}
 
 TEST(ShardedLoader, ReadsItsShareUntilReset) {
     DataLoader loader(from_function(10, sample), {.batch_size = 2});
