@@ -79,14 +79,13 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
     return split(x, std::max<std::int64_t>(1, (n + chunks - 1) / chunks), dim);
 }
 
-Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
-    const profiler::OpScope scope("cat");
-    if (tensors.empty()) throw ValueError("cat: needs at least 1 tensor: the list is empty");
-    check_defined("cat", tensors);
+Tensor concatenated(const char* op, const std::vector<Tensor>& tensors, std::int64_t dim) {
+    if (tensors.empty()) throw ValueError(str(op, ": needs at least 1 tensor: the list is empty"));
+    check_defined(op, tensors);
     DType dtype = tensors[0].dtype();
     bool are_vectors = true;
     for (const Tensor& t : tensors) {
-        check_device("cat", {&tensors[0], &t});
+        check_device(op, {&tensors[0], &t});
         dtype = promote(dtype, t.dtype());
         are_vectors &= t.dim() == 1;
     }
@@ -94,8 +93,9 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
         return !are_vectors && t.shape() == Shape{0};
     };
     const Tensor& first = *std::find_if_not(tensors.begin(), tensors.end(), is_left_out);
-    if (first.dim() == 0) throw ShapeError("cat: 0-d tensors cannot be concatenated; use stack");
-    const int d = wrap_dim("cat", dim, first.dim());
+    if (first.dim() == 0)
+        throw ShapeError(str(op, ": 0-d tensors cannot be concatenated; use stack"));
+    const int d = wrap_dim(op, dim, first.dim());
     Shape shape = first.shape();
     shape[d] = 0;
     Dims unsized = shape;
@@ -108,7 +108,7 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
         Shape other = t.shape();
         if (other.size() == shape.size()) other[d] = 0;
         if (other != unsized)
-            throw ShapeError(str("cat: shapes differ outside dimension ", dim, ": ", first.shape(),
+            throw ShapeError(str(op, ": shapes differ outside dimension ", dim, ": ", first.shape(),
                                  " and ", t.shape()));
         sizes.push_back(t.shape()[d]);
         shape[d] += sizes.back();
@@ -137,6 +137,11 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
         }
         return dx;
     });
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
+    const profiler::OpScope scope("cat");
+    return concatenated("cat", tensors, dim);
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {

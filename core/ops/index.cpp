@@ -258,6 +258,18 @@ std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, s
     return {values, indices};
 }
 
+// Returns sort(x, dim, descending). Errors name the op `op`.
+std::pair<Tensor, Tensor> sort_along(const char* op, const Tensor& x, std::int64_t dim,
+                                     bool descending) {
+    check_device(op, {&x});
+    check_compute(op, x);
+    const int d = wrap_dim(op, dim, x.dim());
+    const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
+    return select_along(op, x, d, n, [&](auto& on, ConstView from, View values, View indices) {
+        kernels::sort(on, descending, from, values, indices);
+    });
+}
+
 }  // namespace
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest) {
@@ -276,18 +288,12 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
 
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descending) {
     const profiler::OpScope scope("sort");
-    check_device("sort", {&x});
-    check_compute("sort", x);
-    const int d = wrap_dim("sort", dim, x.dim());
-    const std::int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
-    return select_along("sort", x, d, n, [&](auto& on, ConstView from, View values, View indices) {
-        kernels::sort(on, descending, from, values, indices);
-    });
+    return sort_along("sort", x, dim, descending);
 }
 
 Tensor argsort(const Tensor& x, std::int64_t dim, bool descending) {
     const profiler::OpScope scope("argsort");
-    return sort(x.defined() ? x.detach() : x, dim, descending).second;
+    return sort_along("argsort", x.defined() ? x.detach() : x, dim, descending).second;
 }
 
 }  // namespace axle

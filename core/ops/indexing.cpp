@@ -130,6 +130,9 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
                 break;
             }
             case IndexKind::slice:
+                if (i.slice.step < 1)
+                    throw ValueError(
+                        str(op, ": the step of a slice must be positive: ", i.slice.step));
                 plan.view = slice(plan.view, dim++, i.slice.start, i.slice.stop, i.slice.step);
                 break;
             case IndexKind::none:
@@ -215,18 +218,31 @@ Tensor without_leading_ones(const Tensor& value, int dims) {
     return v;
 }
 
+// Returns index(x, indices). Errors name the op `op`.
+Tensor indexed(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices) {
+    const Plan plan = make_plan(op, x, indices);
+    if (plan.tensors.empty()) return plan.view;
+    const Merged m = merge(op, plan);
+    return reshape(index_select(m.rows(), m.dim, m.linear), m.result_shape());
+}
+
+// Throws ShapeError unless a value of shape `value` can be broadcast to the indexed elements.
+void check_value(const char* op, const Shape& value, const Shape& elements) {
+    if (broadcast_shapes(op, elements, value) != elements)
+        throw ShapeError(str(op, ": the value cannot be broadcast to the indexed elements: value ",
+                             value, ", elements ", elements));
+}
+
 // Returns x with the value written, or added, to the elements that the indices select. This is the
 // recorded form of index_put_, which has a gradient. Throws ShapeError unless the value can be
 // broadcast to these elements.
-Tensor with_values(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value,
-                   bool accumulate) {
+Tensor with_values(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices,
+                   const Tensor& value, bool accumulate) {
     const Tensor numbers = axle::reshape(arange(x.numel(), {.device = x.device()}), x.shape());
-    const Tensor selected = index(numbers, indices);
+    const Tensor selected = indexed(op, numbers, indices);
     const Tensor source =
         axle::to(axle::to(without_leading_ones(value, selected.dim()), x.device()), x.dtype());
-    if (broadcast_shapes("index_put_", selected.shape(), source.shape()) != selected.shape())
-        throw ShapeError(str("index_put_: the value cannot be broadcast to the indexed elements: ",
-                             "value ", source.shape(), ", elements ", selected.shape()));
+    check_value(op, source.shape(), selected.shape());
     const Tensor values = axle::reshape(axle::expand(source, selected.shape()), -1);
     const Tensor places = axle::reshape(selected, -1), flat = axle::reshape(x, -1);
     return axle::reshape(
@@ -243,46 +259,38 @@ TensorIndex::TensorIndex(std::initializer_list<std::int64_t> list)
 
 Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices) {
     const profiler::OpScope scope("index");
-    const Plan plan = make_plan("index", x, indices);
-    if (plan.tensors.empty()) return plan.view;
-    const Merged m = merge("index", plan);
-    return reshape(index_select(m.rows(), m.dim, m.linear), m.result_shape());
+    return indexed("index", x, indices);
 }
 
-Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
-                           bool accumulate) {
-    const profiler::OpScope scope("index_put_");
-    const bool recorded =
-        autograd::records_change("index_put_", *this, value.defined() && value.requires_grad());
-    if (!recorded) check_in_place("index_put_", *this);
-    check_compute("index_put_", *this, "the tensor");
-    if (!value.defined()) throw UsageError("index_put_: the value is undefined");
-    if (recorded) {
-        autograd::replace(*this, [&](const Tensor& before) {
-            return with_values(before, indices, value, accumulate);
+void put_values(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices,
+                const Tensor& value, bool accumulate) {
+    const bool recorded = autograd::records_change(op, x, value.defined() && value.requires_grad());
+    if (!recorded) check_in_place(op, x);
+    check_compute(op, x, "the tensor");
+    if (!value.defined()) throw UsageError(str(op, ": the value is undefined"));
+    if (recorded)
+        return autograd::replace(x, [&](const Tensor& before) {
+            return with_values(op, before, indices, value, accumulate);
         });
-        return *this;
-    }
     const NoGrad no_grad;
-    const Plan plan = make_plan("index_put_", detach(), indices);
+    const Plan plan = make_plan(op, x.detach(), indices);
     Tensor part = plan.view;
     if (plan.tensors.empty()) {
         const Tensor source = without_leading_ones(value, part.dim());
-        accumulate ? part.add_(dtype() == boolean ? source.to(boolean) : source)
+        check_value(op, source.shape(), part.shape());
+        accumulate ? part.add_(x.dtype() == boolean ? source.to(boolean) : source)
                    : part.copy_(source);
-        return *this;
+        return;
     }
-    Merged m = merge("index_put_", plan);
+    Merged m = merge(op, plan);
     const Shape shape = m.result_shape();
     const Tensor source = without_leading_ones(value, shape.size());
-    if (broadcast_shapes("index_put_", shape, source.shape()) != shape)
-        throw ShapeError(str("index_put_: the value cannot be broadcast to the indexed elements: ",
-                             "value ", value.shape(), ", elements ", shape));
+    check_value(op, source.shape(), shape);
     const Tensor rows = m.rows();
     Shape values_shape = rows.shape();
     values_shape[m.dim] = m.linear.numel();
     const Tensor values = axle::reshape(
-        axle::expand(axle::to(axle::to(source, device()), dtype()), shape), values_shape);
+        axle::expand(axle::to(axle::to(source, x.device()), x.dtype()), shape), values_shape);
     Shape aligned = values_shape;
     for (int d = 0; d < aligned.size(); ++d)
         if (d != m.dim) aligned[d] = 1;
@@ -292,6 +300,12 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
                           values)
             : replaced(rows, m.dim, m.linear, values);
     m.view.copy_(axle::reshape(result, m.view.shape()));
+}
+
+Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
+                           bool accumulate) {
+    const profiler::OpScope scope("index_put_");
+    put_values("index_put_", *this, indices, value, accumulate);
     return *this;
 }
 

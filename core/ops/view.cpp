@@ -85,21 +85,29 @@ Tensor reshape_view(const char* op, const Tensor& x, const Shape& shape, const S
 
 }  // namespace
 
-Tensor view(const Tensor& x, const Shape& requested) {
-    const profiler::OpScope scope("view");
-    check_device("view", {&x});
-    const Shape shape = resolve("view", x, requested);
+Tensor viewed(const char* op, const Tensor& x, const Shape& requested) {
+    check_device(op, {&x});
+    const Shape shape = resolve(op, x, requested);
     Strides strides;
     if (!strides_for(x, shape, strides))
-        throw ShapeError(str("view: x of shape ", x.shape(), " and strides ", x.strides(),
+        throw ShapeError(str(op, ": x of shape ", x.shape(), " and strides ", x.strides(),
                              " cannot be viewed as ", shape, " without a copy; use reshape"));
     return reshape_view("view", x, shape, strides);
 }
 
-Tensor reshape(const Tensor& x, const Shape& requested) {
+Tensor view(const Tensor& x, const Shape& shape) {
+    const profiler::OpScope scope("view");
+    return viewed("view", x, shape);
+}
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
     const profiler::OpScope scope("reshape");
-    check_device("reshape", {&x});
-    const Shape shape = resolve("reshape", x, requested);
+    return reshaped("reshape", x, shape);
+}
+
+Tensor reshaped(const char* op, const Tensor& x, const Shape& requested) {
+    check_device(op, {&x});
+    const Shape shape = resolve(op, x, requested);
     Strides strides;
     if (strides_for(x, shape, strides)) return reshape_view("reshape", x, shape, strides);
     return reshape_view("reshape", contiguous(x), shape, contiguous_strides(shape));
@@ -161,10 +169,14 @@ Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
     return permute(x, order);
 }
 
-Tensor expand(const Tensor& x, const Shape& requested) {
+Tensor expand(const Tensor& x, const Shape& shape) {
     check_device("expand", {&x});
-    if (requested == x.shape()) return x;
+    if (shape == x.shape()) return x;
     const profiler::OpScope scope("expand");
+    return expanded("expand", x, shape);
+}
+
+Tensor expanded(const char* op, const Tensor& x, const Shape& requested) {
     Shape shape = requested;
     Strides strides = shape;
     const int added = shape.size() - x.dim();
@@ -175,8 +187,7 @@ Tensor expand(const Tensor& x, const Shape& requested) {
         fits = shape[d] == size || (size == 1 && shape[d] >= 0);
         strides[d] = shape[d] == size && d >= added ? x.strides()[d - added] : 0;
     }
-    if (!fits)
-        throw ShapeError(str("expand: x ", x.shape(), " cannot be broadcast to ", requested));
+    if (!fits) throw ShapeError(str(op, ": x ", x.shape(), " cannot be broadcast to ", requested));
     if (shape == x.shape()) return x;
     // The engine sums the gradient to x's shape.
     return record("expand", make_view(x, shape, strides, x.impl()->offset), {x},

@@ -368,8 +368,8 @@ void gates(Cases& cases) {
                      .autocast = Autocast::f32});
     refuses<ShapeError>(cases, "swiglu", {"even", "[2, 3]"}, [] { swiglu(floats_of({2, 3})); });
     refuses<ShapeError>(cases, "geglu", {"even", "[]"}, [] { geglu(floats_of({})); });
-    refuses<IndexError>(
-        cases, "softmin", {"2"}, [] { softmin(floats_of({2}), 2); }, "softmax: ");
+    refuses<IndexError>(cases, "softmin", {"2"}, [] { softmin(floats_of({2}), 2); });
+    refuses<DTypeError>(cases, "softmin", {"int64"}, [] { softmin(ints_of({2})); });
 }
 
 }  // namespace

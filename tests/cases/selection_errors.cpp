@@ -77,12 +77,19 @@ void add_bad_calls_of_slices(Cases& cases) {
     refuses<IndexError>(cases, "index_reduce", {"1"}, [] {
         index_reduce(floats_of({3}), 1, indices({0}), floats_of({1}), IndexReduction::amax);
     });
-    refuses<ShapeError>(
-        cases, "index_put", {"[2]", "[3]"},
-        [] {
-            index_put(floats_of({4}), {indices({0, 1, 2})}, floats_of({2}));
-        },
-        "index_put_: ");
+    refuses<ShapeError>(cases, "index_put", {"[2]", "[3]"}, [] {
+        index_put(floats_of({4}), {indices({0, 1, 2})}, floats_of({2}));
+    });
+    refuses<ShapeError>(cases, "index_put", {"[2]", "[3]"},
+                        [] { index_put(floats_of({4}), {Slice(0, 3)}, floats_of({2})); });
+    refuses<ShapeError>(cases, "index_put", {"[2]", "[3]"}, [] {
+        index_put(ones({4}, {.requires_grad = true}), {indices({0, 1, 2})}, floats_of({2}));
+    });
+    refuses<IndexError>(cases, "index_put", {"too many indices", "[4]"}, [] {
+        index_put(ones({4}, {.requires_grad = true}), {0, 1}, floats_of({}));
+    });
+    refuses<ValueError>(cases, "index_put", {"0"},
+                        [] { index_put(floats_of({4}), {Slice(0, 3, 0)}, floats_of({})); });
     refuses<UsageError>(cases, "index_put", {}, [] { index_put(floats_of({4}), {0}, Tensor()); });
     refuses<ShapeError>(cases, "select_scatter", {"[3]", "[2]"}, [] {
         select_scatter(floats_of({2, 3}), floats_of({3}), 1, 0);

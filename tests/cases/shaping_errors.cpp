@@ -52,17 +52,21 @@ void add_bad_calls_of_views(Cases& cases) {
     refuses<ShapeError>(cases, "unflatten", {"[-1, -1]"}, [] {
         unflatten(floats_of({2, 4}), 1, {-1, -1});
     });
-    refuses<ShapeError>(
-        cases, "view_as", {"[2, 3]", "[4]"},
-        [] {
-            view_as(floats_of({2, 3}), floats_of({4}));
-        },
-        "view: ");
+    refuses<ShapeError>(cases, "view_as", {"[2, 3]", "[4]"}, [] {
+        view_as(floats_of({2, 3}), floats_of({4}));
+    });
+    refuses<ShapeError>(cases, "view_as", {"[2, 3]", "[6]"}, [] {
+        view_as(floats_of({3, 2}).t(), floats_of({6}));
+    });
+    refuses<ShapeError>(cases, "reshape_as", {"[2, 3]", "[4]"}, [] {
+        reshape_as(floats_of({2, 3}), floats_of({4}));
+    });
+    refuses<ShapeError>(cases, "expand_as", {"[2]", "[3]"},
+                        [] { expand_as(floats_of({2}), floats_of({3})); });
     refuses<UsageError>(cases, "reshape_as", {}, [] { reshape_as(floats_of({4}), Tensor()); });
     refuses<UsageError>(cases, "expand_as", {}, [] { expand_as(Tensor(), floats_of({4})); });
-    refuses<ShapeError>(
-        cases, "broadcast_to", {"[2]", "[3]"}, [] { broadcast_to(floats_of({2}), {3}); },
-        "expand: ");
+    refuses<ShapeError>(cases, "broadcast_to", {"[2]", "[3]"},
+                        [] { broadcast_to(floats_of({2}), {3}); });
     refuses<ShapeError>(cases, "broadcast_tensors", {"[2]", "[3]"}, [] {
         broadcast_tensors({floats_of({2}), floats_of({3})});
     });
@@ -103,12 +107,18 @@ void add_bad_calls_of_copies(Cases& cases) {
     refuses<DTypeError>(cases, "repeat_interleave", {"float32"},
                         [] { repeat_interleave(floats_of({2}), floats_of({2})); });
     refuses<ValueError>(cases, "hstack", {"empty"}, [] { hstack({}); });
-    refuses<ShapeError>(
-        cases, "vstack", {"[1, 2]", "[1, 3]"},
-        [] {
-            vstack({floats_of({2}), floats_of({3})});
-        },
-        "cat: ");
+    refuses<ShapeError>(cases, "hstack", {"[1, 2]", "[2, 2]"}, [] {
+        hstack({floats_of({1, 2}), floats_of({2, 2})});
+    });
+    refuses<ShapeError>(cases, "vstack", {"[1, 2]", "[1, 3]"}, [] {
+        vstack({floats_of({2}), floats_of({3})});
+    });
+    refuses<ShapeError>(cases, "dstack", {"[1, 2, 1]", "[1, 3, 1]"}, [] {
+        dstack({floats_of({2}), floats_of({3})});
+    });
+    refuses<ShapeError>(cases, "column_stack", {"[2, 1]", "[3, 1]"}, [] {
+        column_stack({floats_of({2}), floats_of({3})});
+    });
     refuses<ValueError>(cases, "dstack", {"empty"}, [] { dstack({}); });
     refuses<ValueError>(cases, "column_stack", {"empty"}, [] { column_stack({}); });
     refuses<ShapeError>(cases, "unbind", {"[]"}, [] { unbind(floats_of({})); });

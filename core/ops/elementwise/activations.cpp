@@ -120,6 +120,8 @@ Tensor geglu(const Tensor& x, std::int64_t dim) {
 Tensor softmin(const Tensor& x, std::int64_t dim) {
     const profiler::OpScope scope("softmin");
     check_device("softmin", {&x});
+    check_floating("softmin", x);
+    wrap_dim("softmin", dim, x.dim());
     return softmax(neg(x), dim);
 }
 

@@ -26,4 +26,8 @@ std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask);
 // end. Throws IndexError for values out of range: on a CPU immediately, on a GPU asynchronously.
 Tensor wrapped_index(const char* op, const Tensor& index, const Shape& shape, int dim);
 
+// Does the work of x.index_put_(indices, value, accumulate). Errors name the op `op`.
+void put_values(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices,
+                const Tensor& value, bool accumulate);
+
 }  // namespace axle

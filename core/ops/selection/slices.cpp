@@ -130,8 +130,8 @@ Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const
     check_device("index_put", {&value});
     // Under autocast, x and the value can have different floating dtypes.
     const bool differ = autocast_dtype() && x.dtype() != value.dtype();
-    Tensor y = clone(differ ? autocast_to_f32(x) : x);
-    y.index_put_(indices, value, accumulate);
+    const Tensor y = clone(differ ? autocast_to_f32(x) : x);
+    put_values("index_put", y, indices, value, accumulate);
     return y;
 }
 

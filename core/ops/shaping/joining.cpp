@@ -53,19 +53,19 @@ std::vector<Tensor> equal_parts(const char* op, const Tensor& x, std::int64_t se
 Tensor hstack(const std::vector<Tensor>& tensors) {
     const profiler::OpScope scope("hstack");
     const std::vector<Tensor> rows = aligned("hstack", tensors, atleast_1d);
-    return cat(rows, rows[0].dim() == 1 ? 0 : 1);
+    return concatenated("hstack", rows, rows[0].dim() == 1 ? 0 : 1);
 }
 Tensor vstack(const std::vector<Tensor>& tensors) {
     const profiler::OpScope scope("vstack");
-    return cat(aligned("vstack", tensors, atleast_2d), 0);
+    return concatenated("vstack", aligned("vstack", tensors, atleast_2d), 0);
 }
 Tensor dstack(const std::vector<Tensor>& tensors) {
     const profiler::OpScope scope("dstack");
-    return cat(aligned("dstack", tensors, atleast_3d), 2);
+    return concatenated("dstack", aligned("dstack", tensors, atleast_3d), 2);
 }
 Tensor column_stack(const std::vector<Tensor>& tensors) {
     const profiler::OpScope scope("column_stack");
-    return cat(aligned("column_stack", tensors, as_column), 1);
+    return concatenated("column_stack", aligned("column_stack", tensors, as_column), 1);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/shaping/views.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
@@ -42,27 +43,27 @@ Tensor view_as(const Tensor& x, const Tensor& other) {
     const profiler::OpScope scope("view_as");
     check_device("view_as", {&x});
     check_device("view_as", {&other});
-    return view(x, other.shape());
+    return viewed("view_as", x, other.shape());
 }
 
 Tensor reshape_as(const Tensor& x, const Tensor& other) {
     const profiler::OpScope scope("reshape_as");
     check_device("reshape_as", {&x});
     check_device("reshape_as", {&other});
-    return reshape(x, other.shape());
+    return reshaped("reshape_as", x, other.shape());
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& other) {
     const profiler::OpScope scope("expand_as");
     check_device("expand_as", {&x});
     check_device("expand_as", {&other});
-    return expand(x, other.shape());
+    return expanded("expand_as", x, other.shape());
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
     const profiler::OpScope scope("broadcast_to");
     check_device("broadcast_to", {&x});
-    return expand(x, shape);
+    return expanded("broadcast_to", x, shape);
 }
 
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {

@@ -1,4 +1,5 @@
-// Private to core: views and the gradient rules of views.
+// Private to core: views, the gradient rules of views, and forms of view, expand and cat whose
+// errors name another op.
 #pragma once
 
 #include <memory>
@@ -40,6 +41,13 @@ Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
                        [part](const Grads& ddx, Needs) -> Grads { return {part(ddx[0])}; })};
     });
 }
+
+// Return view(x, shape), reshape(x, shape), expand(x, shape) and cat(tensors, dim). Their errors
+// name the op `op`, which is composed of them. expanded() requires a defined x.
+Tensor viewed(const char* op, const Tensor& x, const Shape& shape);
+Tensor reshaped(const char* op, const Tensor& x, const Shape& shape);
+Tensor expanded(const char* op, const Tensor& x, const Shape& shape);
+Tensor concatenated(const char* op, const std::vector<Tensor>& tensors, std::int64_t dim);
 
 // Returns consecutive views of x along d. They share one node, so that a single cat combines their
 // gradients.
