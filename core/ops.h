@@ -262,7 +262,7 @@ inline Tensor operator-(const Tensor& x) { return neg(x); }
 // the result would be computed from no elements. The max and min of elements that include NaN are
 // NaN.
 Tensor sum(const Tensor& x, const Dims& dims = {},
-           bool keepdim = false);  // bool and integers give i64
+           bool keepdim = false);  // bool and integers give i64, which wraps around on overflow
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& x, const Dims& dims = {},
            bool keepdim = false);  // equal elements share the gradient

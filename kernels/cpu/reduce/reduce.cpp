@@ -29,7 +29,9 @@ template <class L>
 struct Sum {
     using Lane = L;
     static constexpr bool kFolds = true;
-    using Acc = std::conditional_t<std::is_same_v<L, float>, double, L>;
+    // Unsigned numbers wrap around on overflow.
+    using Acc = std::conditional_t<std::is_floating_point_v<L>, double, std::uint64_t>;
+    using Result = std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>;
     Acc divisor = 1;
 
     Acc start() const { return 0; }
@@ -37,7 +39,7 @@ struct Sum {
         if constexpr (std::is_floating_point_v<L>)
             total += sum_span(x, n);
         else
-            for (std::int64_t i = 0; i < n; ++i) total += x[i];
+            for (std::int64_t i = 0; i < n; ++i) total += static_cast<Acc>(x[i]);
     }
     void columns(const L* const* rows, int count, std::int64_t width, std::int64_t, std::int64_t,
                  Acc* total) const {
@@ -45,11 +47,11 @@ struct Sum {
             sum_columns(rows, count, width, total);
         } else {
             for (int r = 0; r < count; ++r)
-                for (std::int64_t c = 0; c < width; ++c) total[c] += rows[r][c];
+                for (std::int64_t c = 0; c < width; ++c) total[c] += static_cast<Acc>(rows[r][c]);
         }
     }
     Acc join(Acc a, Acc b) const { return a + b; }
-    Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
+    Result finish(Acc a) const { return static_cast<Result>(divisor == 1 ? a : a / divisor); }
 };
 
 // Combines elements with several independent accumulators, which hide the latency of an operation.

@@ -1,6 +1,8 @@
 // Tests properties of reductions and products that the op cases do not cover.
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +15,16 @@ namespace {
 using Values = std::vector<double>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(Sum, WrapsAroundForIntegers) {
+    const Tensor row = tensor(std::vector<std::int64_t>{INT64_MAX, 1}, {2});
+    EXPECT_EQ(sum(row).item_int(), INT64_MIN);
+    EXPECT_EQ(sum(stack({row, row}, 1), {0})[1].item_int(), INT64_MIN);
+    EXPECT_EQ(prod(tensor(std::vector<std::int64_t>{INT64_MAX, 2}, {2})).item_int(), -2);
+    // The sum of the parts of a long row. n (2^63 - 1) is -n modulo 2^64, because n is even.
+    const std::int64_t n = 1 << 18;
+    EXPECT_EQ(sum(full({n}, INT64_MAX)).item_int(), -n);
+}
 
 TEST(LogSumExp, HasZeroGradientIfAllElementsAreMinusInfinity) {
     const Tensor x = full({2, 2}, -kInfinity).set_requires_grad();
