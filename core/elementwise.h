@@ -73,8 +73,9 @@ struct CloseOptions {
     double atol = 1e-8;
     bool equal_nan = false;
 };
-// Returns whether elements are equal, or finite with |a - b| <= atol + rtol |b|, as booleans. NaN
-// is close to NaN only with equal_nan. Throws ValueError if a tolerance is negative.
+// Returns whether elements are equal, or finite with |a - b| <= atol + rtol |b|, as booleans.
+// Integers are compared exactly if both tolerances are 0. NaN is close to NaN only with equal_nan.
+// Throws ValueError if a tolerance is negative.
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
 // Returns whether all elements are close. Waits for a GPU.
 bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});

@@ -1,5 +1,6 @@
 // Comparisons with a tolerance, other elementwise functions of two tensors, signbit() and sinc(),
 // as compositions of ops.
+#include <cstdint>
 #include <numbers>
 
 #include "core/autograd/autograd.h"
@@ -29,6 +30,15 @@ struct Pair {
     }
 };
 
+// Returns |a - b| of i64 tensors in f64, rounded once. The difference of the upper halves and the
+// difference of the lower halves are exact in f64; in i64, a - b can overflow.
+Tensor distance(const Tensor& a, const Tensor& b) {
+    constexpr std::int64_t kLower = 0xFFFFFFFF;
+    const Tensor low_a = bitwise_and(a, kLower), low_b = bitwise_and(b, kLower);
+    const Tensor upper = to(a - low_a, f64) - to(b - low_b, f64);
+    return abs(upper + to(low_a - low_b, f64));
+}
+
 }  // namespace
 
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
@@ -43,9 +53,12 @@ Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
     const DType common = promote(a, b);
     const DType computed = common == f32 ? f32 : f64;  // f64 is exact except for i64 above 2^53
     const Tensor x = to(a, computed), y = to(b, computed);
-    const Tensor error = abs(x - y);
-    Tensor close = logical_or(
-        eq(x, y), logical_and(isfinite(error), le(error, abs(y) * options.rtol + options.atol)));
+    Tensor close = is_floating(common) ? eq(x, y) : eq(a, b);
+    if (options.rtol != 0 || options.atol != 0) {
+        const Tensor error = common == i64 ? distance(to(a, i64), to(b, i64)) : abs(x - y);
+        const Tensor allowed = abs(y) * options.rtol + options.atol;
+        close = logical_or(close, logical_and(isfinite(error), le(error, allowed)));
+    }
     if (options.equal_nan) close = logical_or(close, logical_and(isnan(x), isnan(y)));
     return close;
 }

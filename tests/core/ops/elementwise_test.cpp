@@ -1,7 +1,9 @@
 #include "core/elementwise.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "core/ops.h"
 #include "tests/close.h"
@@ -52,6 +54,17 @@ TEST(AllClose, ComparesWithTolerancesAndTreatsNanAsDifferent) {
     EXPECT_FALSE(allclose(nan, nan));
     EXPECT_TRUE(allclose(nan, nan, {.equal_nan = true}));
     EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
+}
+
+TEST(IsClose, DistinguishesIntegersThatDoublesCannotRepresent) {
+    constexpr std::int64_t kLarge = (std::int64_t{1} << 53) + 1;
+    const Tensor a = tensor(std::vector<std::int64_t>{kLarge, -kLarge, INT64_MAX, 3}, {4});
+    const Tensor b = tensor(std::vector<std::int64_t>{kLarge - 1, -kLarge, INT64_MIN, 5}, {4});
+    const std::vector<double> only_equal = {0, 1, 0, 0}, within_one = {1, 1, 0, 0};
+    EXPECT_EQ(isclose(a, b, {.rtol = 0, .atol = 0}).to_vector(), only_equal);
+    EXPECT_EQ(isclose(a, b, {.rtol = 0, .atol = 0.5}).to_vector(), only_equal);
+    EXPECT_EQ(isclose(a, b, {.rtol = 0, .atol = 1}).to_vector(), within_one);
+    EXPECT_FALSE(allclose(a, b, {.rtol = 0, .atol = 0}));
 }
 
 TEST(Equal, ComparesShapesAndElements) {
