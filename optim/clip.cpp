@@ -161,9 +161,11 @@ void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
 void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor) {
     const profiler::OpScope scope("scale_grads_");
     const NoGrad no_grad;
-    if (factor.numel() != 1 || factor.dtype() != f64)
-        throw ShapeError(str("scale_grads_: the factor must be one float64 number: it is ",
-                             factor.shape(), " ", factor.dtype()));
+    if (factor.dtype() != f64)
+        throw DTypeError(str("scale_grads_: the factor must be float64: it is ", factor.dtype()));
+    if (factor.numel() != 1)
+        throw ShapeError(
+            str("scale_grads_: the factor must have one element: it is ", factor.shape()));
     GradTable grads("scale_grads_", params);
     if (grads.runs().empty()) return;
     if (factor.device() != grads.device())

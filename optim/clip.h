@@ -32,8 +32,8 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 
 // Multiplies every gradient by the factor, an f64 tensor with one element on the device of the
-// gradients. Does not wait for the device. Throws ShapeError if the factor has another size or
-// dtype, and DeviceError if it is on another device.
+// gradients. Does not wait for the device. Throws DTypeError if the factor has another dtype,
+// ShapeError if it has another number of elements, and DeviceError if it is on another device.
 void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor);
 
 }  // namespace axle::optim

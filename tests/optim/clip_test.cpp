@@ -51,8 +51,15 @@ TEST(ScaleGrads, MultipliesGradientsByAScalarTensor) {
     optim::scale_grads_({none, a}, tensor({0.5}, Shape{}, {.dtype = f64}));
     EXPECT_EQ(a.grad().to_vector(), std::vector<double>({1.5, 2}));
     optim::scale_grads_({none}, tensor({0.5}, Shape{}, {.dtype = f64}));
-    expect_error<ShapeError>({"scale_grads_: the factor must be one float64 number: it is [2]"},
+}
+
+TEST(ScaleGrads, RejectsAFactorOfInvalidDTypeOrSize) {
+    const Tensor a = with_grad({3, 4});
+    expect_error<DTypeError>({"scale_grads_: the factor must be float64: it is float32"},
+                             [&] { optim::scale_grads_({a}, ones({1})); });
+    expect_error<ShapeError>({"scale_grads_: the factor must have one element: it is [2]"},
                              [&] { optim::scale_grads_({a}, ones({2}, {.dtype = f64})); });
+    EXPECT_EQ(a.grad().to_vector(), std::vector<double>({3, 4}));
 }
 
 TEST(ClipGradNorm, KeepsSmallGradientsUnchanged) {
