@@ -79,6 +79,13 @@ void run(const std::string& out, int saves) {
 }  // namespace axle::bench
 
 int main(int argc, char** argv) {
+    if (argc % 2 == 0) {  // the last option has no value
+        std::fprintf(stderr,
+                     "bench_checkpoint: the option must have a value: %s\n"
+                     "usage: bench_checkpoint --out FOLDER [--saves N]\n",
+                     argv[argc - 1]);
+        return 2;
+    }
     try {
         std::string out;
         int saves = 3;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -187,6 +188,13 @@ void serve(const std::string& name, int workers, const std::string& path) {
 }  // namespace axle::bench
 
 int main(int argc, char** argv) {
+    if (argc % 2 == 0) {  // the last option has no value
+        std::cerr
+            << "bench_loader: the option must have a value: " << argv[argc - 1]
+            << "\nusage: bench_loader --case small64|small512|cifar|images|tokens --workers N "
+               "--file FILE\n";
+        return 2;
+    }
     std::string name, path;
     int workers = 0;
     try {
