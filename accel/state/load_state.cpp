@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
+#include <map>
+#include <optional>
 
 #include "accel/prepare/pipeline_model.h"
-#include "accel/state/checkpoint_folder.h"
 #include "accel/state/state_files.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
@@ -31,8 +31,6 @@ int rank_of_state(const Preparation& prepared, int rank) {
     }
     return rank;
 }
-
-namespace fs = std::filesystem;
 
 std::uint64_t unsigned_from(const Tree& random_states, const char* key) {
     const std::string& text = random_states[key].string();
@@ -91,6 +89,24 @@ void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     }
 }
 
+// Calls `check`, which compares the parts of a state with an object. An error that fitting() would
+// convert is stored in `mismatch`, because the parts are not damaged, but belong to another object.
+template <class F>
+void matching(const StateFolder& folder, const std::string& stem, std::string& mismatch,
+              F&& check) {
+    try {
+        check();
+    } catch (const FileError&) {
+        throw;
+    } catch (const OutOfMemory&) {
+        throw;
+    } catch (const CudaError&) {
+        throw;
+    } catch (const Error& error) {
+        if (mismatch.empty()) mismatch = str(printable(folder.file(stem)), ": ", error.what());
+    }
+}
+
 template <class T>
 void load_each(const StateFolder& folder, const char* stem, const std::vector<T*>& objects,
                const std::vector<Tree>& states) {
@@ -123,77 +139,7 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     return states;
 }
 
-// Returns 12 for "checkpoint_12", the form of Accelerate's names, and nullopt for other names.
-std::optional<std::int64_t> accelerate_number(const std::string& name) {
-    const auto number = checkpoint_number(name);
-    return number && name == str("checkpoint_", *number) ? number : std::nullopt;
-}
-
-// Returns the checkpoints of Axle and Accelerate in a folder: {"whole": a map from names to
-// iterations, "damaged": a map from the names of damaged ones to {"number", "reason"}}.
-Tree states_in(const std::string& folder) {
-    Tree whole = Tree::map(), damaged = Tree::map();
-    const CheckpointList list = list_checkpoints(folder);
-    for (const auto& entry : list.entries)
-        whole.set(fs::path(entry.path).filename().string(), entry.iteration);
-    for (const auto& entry : list.damaged)
-        damaged.set(fs::path(entry.path).filename().string(),
-                    Tree{{"number", entry.number.value_or(INT64_MAX)}, {"reason", entry.reason}});
-    if (kind_of(folder))
-        for (const std::string& name : list_folder(folder))
-            if (const auto number = accelerate_number(name);
-                number && !whole.contains(name) && !damaged.contains(name) &&
-                StateFolder::is_of_accelerate((fs::path(folder) / name).string()))
-                whole.set(name, *number);
-    return Tree{{"whole", std::move(whole)}, {"damaged", std::move(damaged)}};
-}
-
-// Throws FileError if a damaged checkpoint may be newer than `newest`. Only warns if `skips`.
-void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
-                        const std::string& newest_path, bool skips) {
-    std::map<std::string, std::string> newer;
-    for (std::size_t rank = 0; rank < processes.size(); ++rank)
-        for (const auto& [name, entry] : processes[rank]["damaged"].entries())
-            if (entry["number"].integer() > newest)
-                newer.try_emplace(name, str(processes.size() > 1 ? str("process ", rank, ": ") : "",
-                                            entry["reason"].string()));
-    for (const auto& [name, reason] : newer) {
-        if (!skips)
-            throw FileError(str("load_state: the newest checkpoint may be damaged: ", reason,
-                                newest_path.empty() ? "" : "; the newest undamaged one is ",
-                                printable(newest_path),
-                                newest_path.empty() ? "" : "; pass its path or skip_damaged"));
-        axle::log(LogLevel::warning, "load_state: a damaged checkpoint is skipped: ", reason);
-    }
-}
-
 }  // namespace
-
-// Returns the checkpoints that all processes can read, newest first.
-std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const {
-    if (!project_.automatic_checkpoint_naming)
-        throw ValueError(
-            "load_state: a directory is needed, because automatic_checkpoint_naming is off; pass "
-            "input_dir");
-    const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
-    const std::vector<Tree> processes = dist::gather_or_throw(
-        *processes_.process_group(), "load_state", [&] { return states_in(folder.string()); });
-    std::vector<std::pair<std::int64_t, std::string>> found;
-    for (const auto& [name, iteration] : processes.front()["whole"].entries())
-        if (std::all_of(processes.begin(), processes.end(),
-                        [&](const Tree& states) { return states["whole"].contains(name); }))
-            found.emplace_back(iteration.integer(), (folder / name).string());
-    std::stable_sort(found.begin(), found.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    check_newer_damage(processes, found.empty() ? INT64_MIN : found.front().first,
-                       found.empty() ? "" : found.front().second, skip_damaged);
-    if (found.empty())
-        throw FileError(str("load_state: ", printable(folder.string()),
-                            " contains no checkpoint that every process can read; pass input_dir"));
-    std::vector<std::string> paths;
-    for (auto& [iteration, path] : found) paths.push_back(std::move(path));
-    return paths;
-}
 
 // Throws ValueError if this run's identity differs from the checkpoint's in a field that is not in
 // options.changed_identity. Does nothing without options.check_identity or a saved identity.
@@ -281,8 +227,9 @@ void StateFiles::read_own(LoadedState& state) const {
             state.divisions.push_back(of["weights"]);
 }
 
-// Reads a checkpoint on all processes. Changes no objects, but calls the load hooks, which can.
-StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
+// Reads a checkpoint on all processes, and stores whether parts of models and optimizers match the
+// prepared objects. Changes no objects, but calls the load hooks, which can.
+StateFiles::LoadedState StateFiles::read(const std::string& directory, bool strict) const {
     LoadedState state;
     together("load_state", [&] { state.folder = std::make_unique<StateFolder>(directory); });
     state.models = prepared_.models();
@@ -293,11 +240,12 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
         read_parts(state);
         for (std::size_t i = 0; i < state.models.size(); ++i)
             if (state.model_parts[i])
-                fitting(folder, numbered("model", i),
-                        [&] { dist::check_sharded(*state.model_parts[i], *state.models[i]); });
+                matching(folder, numbered("model", i), state.mismatch, [&] {
+                    dist::check_sharded(*state.model_parts[i], *state.models[i], strict);
+                });
         for (std::size_t i = 0; i < state.optimizer_parts.size(); ++i)
             if (state.optimizer_parts[i])
-                fitting(folder, numbered("optimizer", i), [&] {
+                matching(folder, numbered("optimizer", i), state.mismatch, [&] {
                     dist::check_sharded(*state.optimizer_parts[i], *prepared_.optimizers()[i]);
                 });
         for (std::size_t i = 0; i < state.models.size(); ++i)
@@ -322,7 +270,7 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
     for (std::size_t i = 0; i < state.models.size(); ++i)
         fitting(folder, numbered("model", i), [&] {
             if (state.model_parts[i])
-                dist::load_sharded(*state.model_parts[i], *state.models[i]);
+                dist::load_sharded(*state.model_parts[i], *state.models[i], strict);
             else if (dist::Pipeline* const pipeline = find_pipeline(prepared_, *state.models[i]))
                 pipeline->load_state_dict(state.weights[i]);
             else
@@ -381,11 +329,10 @@ std::string StateFiles::load(const std::string& input_dir, const LoadStateOption
     wait();
     std::vector<std::string> directories = {input_dir};
     if (input_dir.empty()) directories = newest_directories(options.skip_damaged);
-    for (std::size_t i = 0;; ++i) try {
-            const LoadedState state = read(directories[i]);
-            together("load_state", [&] { check_identity(state, options); });
-            together("load_state", [&] { apply(state, options.strict); });
-            return directories[i];
+    for (std::size_t i = 0;; ++i) {
+        std::optional<LoadedState> state;
+        try {
+            state.emplace(read(directories[i], options.strict));
         } catch (const FileError& error) {
             if (i + 1 == directories.size()) throw;
             if (!options.skip_damaged)
@@ -394,7 +341,16 @@ std::string StateFiles::load(const std::string& input_dir, const LoadStateOption
             if (processes_.is_main_process())
                 axle::log(LogLevel::warning,
                           "load_state: a damaged checkpoint is skipped: ", error.what());
+            continue;
         }
+        // The checkpoint is intact. A mismatch is not skipped.
+        together("load_state", [&] {
+            if (!state->mismatch.empty()) throw FileError(state->mismatch);
+            check_identity(*state, options);
+        });
+        together("load_state", [&] { apply(*state, options.strict); });
+        return directories[i];
+    }
 }
 
 }  // namespace axle::accel

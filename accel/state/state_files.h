@@ -85,6 +85,7 @@ class StateFiles {
         // The weights of each of `models`, and the states of the optimizers, if they were written
         // in parts.
         std::vector<std::optional<ShardedFolder>> model_parts, optimizer_parts;
+        std::string mismatch;  // the error if these parts do not match the objects, else empty
         std::vector<std::map<std::string, Tensor>> gradients;
         std::vector<Tree> optimizers, schedulers, loaders, custom;
         Tree scaler;
@@ -112,7 +113,7 @@ class StateFiles {
                             const std::string& path, const std::string& directory);
     void gather(GatheredStates& states, bool in_parts) const;
     void read_parts(LoadedState& state) const;
-    LoadedState read(const std::string& directory) const;
+    LoadedState read(const std::string& directory, bool strict) const;
     void read_own(LoadedState& state) const;
     void read_replicas(LoadedState& state) const;
     void load_replicas(const LoadedState& state) const;

@@ -47,12 +47,12 @@ struct LoadStateOptions {
     // into which they are loaded.
     std::string map_location = {};
     // Whether missing and unexpected weights are errors (FileError). They always are for models
-    // that were saved in parts, and for models with a pipeline.
+    // with a pipeline.
     bool strict = true;
-    // Whether load_state() without a folder skips checkpoints that are damaged or do not match the
-    // prepared objects. If true, loads the newest checkpoint that causes no FileError, and logs a
-    // warning for each checkpoint that it skips. If false, throws FileError if the newest
-    // checkpoint is such a checkpoint.
+    // Whether load_state() without a folder skips checkpoints with damaged or missing files. If
+    // true, loads the newest checkpoint that can be read, and logs a warning for each checkpoint
+    // that it skips. If false, throws FileError if the newest checkpoint is such a checkpoint. A
+    // checkpoint that can be read but does not match the prepared objects is never skipped.
     bool skip_damaged = false;
     // Whether a changed identity throws ValueError: a field of ProjectConfiguration::identity that
     // differs from the saved field, or is missing on one side. Fields named in `changed_identity`

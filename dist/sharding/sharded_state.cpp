@@ -129,9 +129,9 @@ void save_sharded(const std::string& folder, const ShardedState& state, ProcessG
 
 namespace {
 
-// Returns the tensors of a model that are in the folder, each under one of its names. Throws
-// ValueError if names are missing or unexpected.
-nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model) {
+// Returns the tensors of a model that are in the folder, each under one of its names. If `strict`,
+// throws ValueError if names are missing or unexpected.
+nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model, bool strict) {
     std::set<std::string> missing, unexpected;
     for (const auto& [name, entry] : folder.entries()) unexpected.insert(name);
     nn::StateDict tensors;
@@ -142,7 +142,7 @@ nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model) {
             tensors.emplace_back(name, tensor);
     for (const auto& [name, tensor] : own)
         if (!found.contains(tensor.impl().get())) missing.insert(name);
-    if (!missing.empty() || !unexpected.empty())
+    if (strict && !(missing.empty() && unexpected.empty()))
         throw ValueError(str("load_sharded: the names in ", printable(folder.path()),
                              " differ from the model's; missing: ", list_names(missing),
                              "; unexpected: ", list_names(unexpected)));
@@ -156,17 +156,21 @@ struct SavedBuffer {
     Tensor parameter;
 };
 
-// Returns the buffers in the folder of an optimizer. Throws FileError if a buffer or a step count
-// belongs to no parameter of the optimizer, or a buffer to a parameter without a state.
+// Returns the buffers in the folder of an optimizer. Throws ValueError if a buffer or a step count
+// belongs to a parameter that the optimizer does not have. Throws FileError if it belongs to no
+// parameter, or a buffer to a parameter without a state.
 std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     const std::vector<Tensor> parameters = optimizer.parameters();
     const auto number_of = [&](const std::string& key) {
         std::size_t number = parameters.size();
         const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-        if (error != std::errc() || end != key.data() + key.size() || number >= parameters.size())
+        if (error != std::errc() || end != key.data() + key.size())
             throw FileError(str(printable(folder.path()), ": ", in_quotes(key),
-                                " is not the number of one of the optimizer's ", parameters.size(),
-                                " parameters"));
+                                " is not the number of a parameter"));
+        if (number >= parameters.size())
+            throw ValueError(str("load_sharded: the optimizer must have the parameters in ",
+                                 printable(folder.path()), ": it has ", parameters.size(),
+                                 " parameters, and the folder has parameter ", number));
         return number;
     };
     const Tree& steps = folder.extra()["steps"];
@@ -186,8 +190,9 @@ std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimize
 
 }  // namespace
 
-void check_sharded(const ShardedFolder& folder, const nn::Module& model) {
-    for (const auto& [name, tensor] : tensors_in(folder, model)) check_part(folder, name, tensor);
+void check_sharded(const ShardedFolder& folder, const nn::Module& model, bool strict) {
+    for (const auto& [name, tensor] : tensors_in(folder, model, strict))
+        check_part(folder, name, tensor);
 }
 
 void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
@@ -195,9 +200,9 @@ void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
         check_part(folder, saved.name, saved.parameter);
 }
 
-void load_sharded(const ShardedFolder& folder, nn::Module& model) {
+void load_sharded(const ShardedFolder& folder, nn::Module& model, bool strict) {
     const NoGrad no_grad;
-    const nn::StateDict tensors = tensors_in(folder, model);
+    const nn::StateDict tensors = tensors_in(folder, model, strict);
     std::vector<std::pair<Tensor, Tensor>> loaded;
     for (const auto& [name, tensor] : tensors) {
         check_shape(folder, name, tensor);

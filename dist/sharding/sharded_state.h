@@ -33,14 +33,15 @@ void save_sharded(const std::string& folder, const ShardedState& state, ProcessG
                   Durability durability = Durability::full);
 
 // Load a folder into a model or optimizer, sharded or not. Each rank reads its part, or the whole
-// tensor of a slice. Throw FileError if the folder is invalid or does not match the optimizer.
-// Throw ValueError if names of the model are missing or unexpected, and ShapeError if a shape
-// differs. Also throw the errors of Optimizer::load_state_dict().
-void load_sharded(const ShardedFolder& folder, nn::Module& model);
+// tensor of a slice. Throw FileError if the folder is invalid, and ShapeError if a shape differs.
+// Throw ValueError if the folder has the state of a parameter that the optimizer does not have,
+// and, if `strict`, if names of the model are missing or unexpected; otherwise these names are
+// ignored. Also throw the errors of Optimizer::load_state_dict().
+void load_sharded(const ShardedFolder& folder, nn::Module& model, bool strict = true);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 // Verify the bytes that load_sharded() would read on this rank, and change nothing. Throw the same
 // errors as load_sharded(), except the errors of Optimizer::load_state_dict().
-void check_sharded(const ShardedFolder& folder, const nn::Module& model);
+void check_sharded(const ShardedFolder& folder, const nn::Module& model, bool strict = true);
 void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 
 }  // namespace axle::dist

@@ -12,6 +12,7 @@
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
 #include "gtest/gtest.h"
+#include "nn/layers/linear.h"
 #include "tests/accel/state/checkpoint_files.h"
 #include "tests/accel/training.h"
 #include "tests/close.h"
@@ -124,6 +125,25 @@ TEST(LoadState, RejectsOrSkipsADamagedNewestCheckpoint) {
                             [&] { accelerator.load_state(); });
     // A damaged checkpoint does not prevent loading another checkpoint.
     EXPECT_NO_THROW(accelerator.load_state(saved(folder, 0)));
+}
+
+TEST(LoadState, DoesNotSkipAnIntactCheckpointOfAnotherModel) {
+    const TemporaryFolder folder;
+    for (const int width : {8, 9}) {
+        nn::Linear layer(4, width);
+        Accelerator accelerator(in_project(folder));
+        accelerator.prepare(layer);
+        accelerator.set_save_iteration(width);
+        accelerator.save_state();
+    }
+    nn::Linear layer(4, 8);
+    Accelerator accelerator(in_project(folder));
+    accelerator.prepare(layer);
+    tests::LogCapture log;
+    expect_error<FileError>({(saved(folder, 9) + "/model.safetensors").c_str(), "load_state_dict"},
+                            [&] { accelerator.load_state("", {.skip_damaged = true}); });
+    EXPECT_TRUE(log.lines().empty());
+    accelerator.load_state(saved(folder, 8));
 }
 
 TEST(SaveState, RejectsAFolderThatAnotherProcessWritesTo) {

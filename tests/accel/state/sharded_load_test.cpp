@@ -184,6 +184,19 @@ TEST(ShardedLoad, ThrowsOnAllRanksWithoutChangesIfAByteIsDamaged) {
             }
 }
 
+TEST(ShardedLoad, IgnoresUnexpectedNamesUnlessStrict) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    const std::string path = folder / "state";
+    save_layer(path);
+    nn::Linear layer(kWidth, kWidth, {.bias = false});
+    accel::Accelerator accelerator({.cpu = true});
+    accelerator.prepare(layer);
+    expect_error<FileError>({"", "missing: none; unexpected: bias"},
+                            [&] { accelerator.load_state(path); });
+    accelerator.load_state(path, {.strict = false});
+    expect_same_bits(layer.weight.detach(), large_layer(1).weight.detach());
+}
+
 TEST(ShardedLoad, ThrowsOnAllRanksIfAFileIsMissingOrShorter) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     for (const bool is_missing : {false, true}) {

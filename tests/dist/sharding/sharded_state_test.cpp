@@ -4,6 +4,7 @@
 
 #include "dist/sharding/full_state.h"
 #include "gmock/gmock.h"
+#include "nn/layers/linear.h"
 #include "optim/algorithms/adam_variants.h"
 #include "optim/algorithms/lion.h"
 #include "tests/dist/sharding/resharding.h"
@@ -121,6 +122,29 @@ TEST(ShardedState, RejectsTheStateOfAnotherModel) {
                              [&] { load_sharded(saved, wider); });
 }
 
+TEST(ShardedState, IgnoresMissingAndUnexpectedNamesUnlessStrict) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    tests::make_state_folders(folder);
+    const auto alone = dist::ProcessGroup::alone();
+    nn::Linear without_bias(3, 2, {.bias = false});
+    save_sharded(folder / "model", dist::sharded_state(without_bias, true), *alone);
+    nn::Linear with_bias(3, 2);
+    const Tensor bias = with_bias.bias.detach().clone();
+    const ShardedFolder weight(folder / "model");
+    expect_error<ValueError>({"load_sharded: the names in ", "missing: bias; unexpected: none"},
+                             [&] { dist::check_sharded(weight, with_bias); });
+    dist::check_sharded(weight, with_bias, false);
+    load_sharded(weight, with_bias, false);
+    expect_same_bits(with_bias.weight.detach(), without_bias.weight.detach());
+    expect_same_bits(with_bias.bias.detach(), bias);
+    save_sharded(folder / "optimizer", dist::sharded_state(nn::Linear(3, 2), true), *alone);
+    const ShardedFolder weight_and_bias(folder / "optimizer");
+    expect_error<ValueError>({"load_sharded: the names in ", "missing: none; unexpected: bias"},
+                             [&] { load_sharded(weight_and_bias, without_bias); });
+    load_sharded(weight_and_bias, without_bias, false);
+    EXPECT_NE(without_bias.weight.to_vector(), with_bias.weight.to_vector());
+}
+
 TEST(ShardedState, RejectsTheStateOfAnotherOptimizer) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::make_state_folders(folder);
@@ -132,9 +156,9 @@ TEST(ShardedState, RejectsTheStateOfAnotherOptimizer) {
     save_sharded(folder / "optimizer", dist::sharded_state(optimizer, true), *alone);
     const ShardedFolder saved(folder / "optimizer");
     optim::AdamW other({model.parameters()[0]});
-    expect_error<FileError>(
-        {folder.path().c_str(), "is not the number of one of the optimizer's 1"},
-        [&] { load_sharded(saved, other); });
+    expect_error<ValueError>({"load_sharded: the optimizer must have the parameters in ",
+                              folder.path().c_str(), "it has 1 parameters"},
+                             [&] { load_sharded(saved, other); });
 }
 
 TEST(ShardedState, ReportsAnErrorOfOneRankOnAllRanks) {
