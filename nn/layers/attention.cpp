@@ -158,6 +158,12 @@ MultiheadAttention::Projected MultiheadAttention::projected(const Tensor& query,
     result.q = project(query, 0, result.unbatched);
     result.k = project(key, 1, result.unbatched);
     result.v = project(value, 2, result.unbatched);
+    if (result.k.size(0) != result.q.size(0) || result.v.size(0) != result.q.size(0) ||
+        result.k.size(2) != result.v.size(2))
+        throw ShapeError(
+            str("MultiheadAttention: query, key and value must have the same batch size, and key "
+                "and value the same number of time steps: query ",
+                query.shape(), ", key ", key.shape(), ", value ", value.shape()));
     result.causal = masks.is_causal;
     std::int64_t added_keys = options_.add_bias_kv ? 1 : 0;
     const std::int64_t keys = result.k.size(2) - added_keys;

@@ -41,12 +41,13 @@ class MultiheadAttention : public Model<MultiheadAttention> {
 
     // Computes the attention of query to key and value. The three tensors are [time, batch, size],
     // or [batch, time, size] if the option batch_first is true, or [time, size] for one sequence.
-    // The sizes are embed_dim, kdim and vdim. Key and value have the same number of time steps. For
-    // one sequence, masks have no batch: attn_mask is [query time, key time] or
-    // [heads, query time, key time], and key_padding_mask is [key time]. Returns a tensor of
-    // query's shape. The attention of a query whose keys are all masked is zero (PyTorch returns
-    // NaN). Throws ShapeError if the shapes do not fit, DTypeError if a mask is neither boolean nor
-    // floating, and ValueError in training mode unless the option dropout is in [0, 1].
+    // The sizes are embed_dim, kdim and vdim. The three tensors have the same batch size, and key
+    // and value have the same number of time steps. For one sequence, masks have no batch:
+    // attn_mask is [query time, key time] or [heads, query time, key time], and key_padding_mask is
+    // [key time]. Returns a tensor of query's shape. The attention of a query whose keys are all
+    // masked is zero (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, DTypeError
+    // if a mask is neither boolean nor floating, and ValueError in training mode unless the option
+    // dropout is in [0, 1].
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                       const MultiheadAttentionMasks& masks = {});

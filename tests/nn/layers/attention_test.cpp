@@ -105,6 +105,19 @@ TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTraining) {
     expect_close(sum(kept, {-1}), ones({2, 2, 6}), 1e-6);
 }
 
+TEST(MultiheadAttention, RejectsAnotherBatchSizeOrNumberOfTimeSteps) {
+    nn::MultiheadAttention layer(8, 2, {.batch_first = true});
+    const Tensor q = zeros({3, 4, 8}), k = zeros({1, 5, 8});
+    const auto rejects = [&](const Tensor& key, const Tensor& value, const char* shape) {
+        const auto expected = {"MultiheadAttention: query, key and value must have", shape};
+        expect_error<ShapeError>(expected, [&] { layer(q, key, value); });
+        expect_error<ShapeError>(expected, [&] { layer.forward_with_weights(q, key, value); });
+    };
+    rejects(k, k, "key [1, 5, 8]");
+    rejects(k.expand({3, 5, 8}), k, "value [1, 5, 8]");
+    rejects(k.expand({3, 5, 8}), zeros({3, 6, 8}), "value [3, 6, 8]");
+}
+
 TEST(MultiheadAttention, RejectsMasksOfInvalidShapeOrDType) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = true});
     const Tensor q = zeros({3, 4, 8}), k = zeros({3, 5, 8});
