@@ -1,5 +1,7 @@
 #include "nn/layers/attention.h"
 
+#include <initializer_list>
+
 #include "core/random.h"
 #include "gmock/gmock.h"
 #include "tests/close.h"
@@ -109,7 +111,8 @@ TEST(MultiheadAttention, RejectsAnotherBatchSizeOrNumberOfTimeSteps) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = true});
     const Tensor q = zeros({3, 4, 8}), k = zeros({1, 5, 8});
     const auto rejects = [&](const Tensor& key, const Tensor& value, const char* shape) {
-        const auto expected = {"MultiheadAttention: query, key and value must have", shape};
+        const std::initializer_list<const char*> expected = {
+            "MultiheadAttention: query, key and value must have", shape};
         expect_error<ShapeError>(expected, [&] { layer(q, key, value); });
         expect_error<ShapeError>(expected, [&] { layer.forward_with_weights(q, key, value); });
     };
