@@ -61,7 +61,7 @@ void dirac_(Tensor& t, std::int64_t groups = 1);
 void orthogonal_(Tensor& t, double gain = 1);
 // Fills the matrix t from a normal distribution with mean 0, and sets ceil(sparsity * rows) random
 // elements of each column to zero. Throws ShapeError unless t has two dimensions, and ValueError
-// unless sparsity is in [0, 1] and, if elements are written, std is 0 or more.
+// unless sparsity is in [0, 1] and std >= 0.
 void sparse_(Tensor& t, double sparsity, double std = 0.01);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or

@@ -144,6 +144,14 @@ TEST(InitSparse, SetsAShareOfEachColumnToZero) {
     expect_error<ValueError>({"sparse_: sparsity"}, [&] { init::sparse_(t, 2); });
 }
 
+TEST(InitSparse, RejectsANegativeDeviation) {
+    Tensor t = init::parameter({5, 4}), none = zeros({0, 4});
+    expect_error<ValueError>({"sparse_: std must not be negative: -1"},
+                             [&] { init::sparse_(t, 0.5, -1); });
+    expect_error<ValueError>({"sparse_: std must not be negative: -1"},
+                             [&] { init::sparse_(none, 0.5, -1); });
+}
+
 TEST(Initializers, RejectAnUndefinedTensor) {
     Tensor none;
     expect_error<UsageError>({"constant_: "}, [&] { init::zeros_(none); });
