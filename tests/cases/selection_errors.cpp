@@ -13,9 +13,9 @@ void add_bad_calls_of_masks(Cases& cases) {
                         [] { masked_select(floats_of({2}), ints_of({2})); });
     refuses<ShapeError>(cases, "masked_select", {"[2]", "[3]"},
                         [] { masked_select(floats_of({2}), bools_of({3})); });
-    refuses<IndexError>(cases, "masked_scatter", {"2"},
+    refuses<IndexError>(cases, "masked_scatter", {"the mask selects 3", "source [2] has 2"},
                         [] { masked_scatter(floats_of({3}), bools_of({3}), floats_of({2})); });
-    refuses<IndexError>(cases, "masked_scatter", {"1"},
+    refuses<IndexError>(cases, "masked_scatter", {"the mask selects 3", "source [0] has 0"},
                         [] { masked_scatter(floats_of({3}), bools_of({3}), floats_of({0})); });
     refuses<DTypeError>(cases, "masked_scatter", {"float32", "int64"},
                         [] { masked_scatter(floats_of({3}), bools_of({3}), ints_of({3})); });

@@ -45,6 +45,22 @@ Tensor in_sorted(const Tensor& values, const Tensor& sorted) {
     return eq(index_select(sorted, 0, clamp(below, 0, m - 1)), values);
 }
 
+// Throws IndexError if masked_scatter() would need more elements than source has; on a GPU, the
+// error is reported. `place` is the mask as a vector, and `order` has the positions in source.
+void check_source(const Tensor& place, const Tensor& order, const Tensor& source) {
+    constexpr const char* kOp = "masked_scatter";
+    const std::int64_t available = source.numel();
+    if (!place.device().is_cpu())
+        return available == 0 ? check_index_range(kOp, to(place, i64), 1)
+                              : check_index_range(kOp, order, available);
+    const std::int64_t selected = sum(place).item_int();
+    if (selected > available)
+        throw IndexError(str(kOp,
+                             ": source must have an element for each element that the mask "
+                             "selects: the mask selects ",
+                             selected, ", source ", source.shape(), " has ", available));
+}
+
 }  // namespace
 
 Tensor nonzero(const Tensor& x) {
@@ -74,15 +90,13 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
     const Tensor place = reshape(expand(mask, shape), -1);
     // The position in source of each element for which the mask is true, and elsewhere 0.
     const Tensor order = mul(sub(cumsum(place, 0), 1), place);
-    if (source.numel() == 0) {
-        check_index_range("masked_scatter", to(place, i64), 1);
+    check_source(place, order, source);
+    if (source.numel() == 0)
         return record(
             "masked_scatter", clone(expand(x.detach(), shape)), {x, source},
             [shape = source.shape()](const Grads& dy, Needs) -> Grads {
                 return {dy[0], zeros(shape, {.dtype = dy[0].dtype(), .device = dy[0].device()})};
             });
-    }
-    check_index_range("masked_scatter", order, source.numel());
     const Tensor values = reshape(index_select(reshape(source, -1), 0, order), shape);
     return where(expand(mask, shape), values, expand(x, shape));
 }
