@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/files/file.h"
+#include "core/system/log.h"
 #include "kernels/error.h"
 #include "nn/layers/mixture.h"
 #include "nn/models/bert.h"
@@ -93,6 +94,10 @@ void check_equal(const char* option, const std::optional<T>& given, const T& own
 void set_sequence_options(MegatronLMPlugin& plugin, const MegatronNetwork& network) {
     const bool is_encoder = network.model_type_name == "bert";
     const auto& own = is_encoder ? plugin.encoder_seq_length : plugin.decoder_seq_length;
+    const char* const name = is_encoder ? "encoder_seq_length" : "decoder_seq_length";
+    if (own && plugin.seq_length && *own != *plugin.seq_length)
+        log(LogLevel::warning, kPlugin, ": both seq_length and ", name, " are set: seq_length is ",
+            *plugin.seq_length, ", ", name, " is ", *own, "; ", name, " is used");
     if (own) plugin.seq_length = own;
     if (!plugin.seq_length) plugin.seq_length = network.max_position_embeddings;
     if (*plugin.seq_length > network.max_position_embeddings)

@@ -143,8 +143,9 @@ struct MegatronLMPlugin {
     // datasets to prepare().
     bool megatron_dataset_flag = false;
     // The maximum length of a sequence; train_step() checks it. prepare() replaces it by
-    // encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama) if that option is set. If
-    // neither is set, prepare() sets seq_length to max_position_embeddings of the model.
+    // encoder_seq_length (BERT) or decoder_seq_length (GPT, Llama) if that option is set, and
+    // logs a warning if seq_length was set to another length. If neither is set, prepare() sets
+    // seq_length to max_position_embeddings of the model.
     std::optional<std::int64_t> seq_length = {}, encoder_seq_length = {}, decoder_seq_length = {};
     // Whether labels of the input token eod_token have no loss (default: false). The default of
     // eod_token is the first end-of-text token in the model's configuration.

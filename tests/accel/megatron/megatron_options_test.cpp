@@ -11,6 +11,7 @@
 #include "nn/layers/mixture.h"
 #include "tests/dist/pipeline/pipeline_models.h"
 #include "tests/environment_variable.h"
+#include "tests/log_capture.h"
 
 namespace axle {
 namespace {
@@ -83,6 +84,21 @@ TEST(MegatronPlugin, TakesTheSizesOfAModelFromItsConfiguration) {
     EXPECT_EQ(classifier.seq_length, 4);
     nn::Mlp mlp = tests::small_mlp();
     EXPECT_FALSE(accel::network_of(mlp));
+}
+
+TEST(MegatronPlugin, WarnsIfSeqLengthDiffersFromTheLengthOfTheEncoderOrDecoder) {
+    tests::LogCapture log;
+    EXPECT_EQ(
+        prepared(tests::pipeline_gpt(), {.seq_length = 5, .decoder_seq_length = 4}).seq_length, 4);
+    EXPECT_THAT(log.lines(), testing::Contains(testing::HasSubstr(
+                                 "both seq_length and decoder_seq_length are set: seq_length is 5, "
+                                 "decoder_seq_length is 4; decoder_seq_length is used")));
+    const nn::BertForSequenceClassification bert(small_bert());
+    const auto of_encoder = testing::Contains(testing::HasSubstr("both seq_length and encoder"));
+    EXPECT_EQ(prepared(bert.clone(), {.seq_length = 4, .encoder_seq_length = 4}).seq_length, 4);
+    EXPECT_THAT(log.lines(), testing::Not(of_encoder));
+    prepared(bert.clone(), {.seq_length = 5, .encoder_seq_length = 4});
+    EXPECT_THAT(log.lines(), of_encoder);
 }
 
 TEST(MegatronPlugin, KeepsTheSizesOfTheFirstModel) {
