@@ -90,10 +90,12 @@ class SafetensorsFile {
     // Returns a tensor, copied into memory. Throws FileError if the file has no tensor of this
     // name, or if a byte of a bool tensor is neither 0 nor 1.
     Tensor tensor(const std::string& name) const;
-    // Returns the tensor of an entry of this file, copied into memory.
+    // Returns the tensor of an entry of this file, copied into memory. Throws FileError if a byte
+    // of a bool tensor is neither 0 nor 1.
     Tensor tensor(const Entry& entry) const;
-    // Returns the tensor without a copy, in memory mapped from the file (see MappedFile in
+    // Returns a tensor without a copy, in memory mapped from the file (see MappedFile in
     // core/files/file.h for its conditions). A tensor that is misaligned in the file is copied.
+    // Throws FileError as tensor(name) does, and if the file cannot be mapped.
     Tensor mapped_tensor(const std::string& name) const;
 
   private:

@@ -167,12 +167,13 @@ std::string Pipeline::Impl::signature_of(const Tree& batch) const {
     return signature;
 }
 
-std::vector<Tree> Pipeline::Impl::divide(const Tree& batch, int count, bool allow_fewer) {
+std::vector<Tree> Pipeline::Impl::divide(const char* op, const Tree& batch, int count,
+                                         bool allow_fewer) {
     const std::int64_t rows = rows_of(batch);
     if (allow_fewer) count = static_cast<int>(std::min<std::int64_t>(rows, count));
     if (rows < count || count == 0)
-        throw ValueError(str(kStep, ": the batch has ", rows, " rows, but the schedule needs ",
-                             count, " micro-batches of at least one row"));
+        throw ValueError(str(op, ": the batch must have at least ", std::max(count, 1),
+                             " rows, one for each micro-batch: it has ", rows));
     std::vector<Tree> parts;
     std::int64_t begin = 0;
     for (int i = 0; i < count; ++i) {
@@ -210,7 +211,8 @@ Pipeline::Impl::Call Pipeline::Impl::begin(const char* op, bool trains,
 
 PipelineResult Pipeline::Impl::run_forwards(const char* op, const Tree& batch,
                                             const PipelineLoss* loss) {
-    const Call call = begin(op, false, [&] { return divide(batch, schedule.micro_batches, true); });
+    const Call call =
+        begin(op, false, [&] { return divide(op, batch, schedule.micro_batches, true); });
     std::vector<double> factors;
     if (loss != nullptr) factors = factors_of(call.batches);
     return PipelineRun(*this, call.forwards, call.batches, std::move(factors), loss, call.seed)
@@ -295,13 +297,13 @@ void Pipeline::Impl::average_gradients() {
 
 Pipeline::Pipeline(nn::Module& model, std::vector<nn::Piece> pieces,
                    std::shared_ptr<ProcessGroup> group, PipelineOptions options)
-    : impl_(
-          make_owning<Impl>(model, std::move(pieces), std::move(group), std::move(options))) {}
+    : impl_(make_owning<Impl>(model, std::move(pieces), std::move(group), std::move(options))) {}
 Pipeline::~Pipeline() = default;
 
 Tensor Pipeline::step(const Tree& batch, const PipelineLoss& loss, double gradient_scale) {
-    return impl_->step([&] { return Impl::divide(batch, impl_->schedule.micro_batches, false); },
-                       loss, gradient_scale);
+    return impl_->step(
+        [&] { return Impl::divide(kStep, batch, impl_->schedule.micro_batches, false); }, loss,
+        gradient_scale);
 }
 
 Tensor Pipeline::step(const std::vector<Tree>& micro_batches, const PipelineLoss& loss,

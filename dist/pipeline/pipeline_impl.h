@@ -62,7 +62,7 @@ struct Pipeline::Impl {
     Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
     // Returns the batch as `count` micro-batches of consecutive rows. If allow_fewer is true, a
     // batch with fewer rows is divided into single rows.
-    static std::vector<Tree> divide(const Tree& batch, int count, bool allow_fewer);
+    static std::vector<Tree> divide(const char* op, const Tree& batch, int count, bool allow_fewer);
     Tensor step(const std::function<std::vector<Tree>()>& split, const PipelineLoss& loss,
                 double gradient_scale);
     PipelineResult run_forwards(const char* op, const Tree& batch, const PipelineLoss* loss);

@@ -56,8 +56,8 @@ class Upsample : public Model<Upsample> {
     InterpolateOptions options;
 };
 
-// Upsample with the nearest pixel, or bilinear with align_corners. The options are the size or the
-// scale factor.
+// Upsample in mode nearest. The options are the size or the scale factor. forward() throws the
+// errors of interpolate().
 class UpsamplingNearest2d : public Model<UpsamplingNearest2d> {
   public:
     explicit UpsamplingNearest2d(InterpolateOptions options_) : options(options_) {
@@ -70,6 +70,7 @@ class UpsamplingNearest2d : public Model<UpsamplingNearest2d> {
     InterpolateOptions options;
 };
 
+// Upsample in mode bilinear with align_corners, with the options and errors of UpsamplingNearest2d.
 class UpsamplingBilinear2d : public Model<UpsamplingBilinear2d> {
   public:
     explicit UpsamplingBilinear2d(InterpolateOptions options_) : options(options_) {

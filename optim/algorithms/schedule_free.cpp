@@ -27,14 +27,14 @@ void count_step(auto& o) {
     o.weight_sum += step_weight(o);
 }
 
-void check_common(const char* op, const auto& o) {
+void check_common(const char* op, const auto& o, const char* name_of_momentum) {
     check_not_negative(op, {{"lr", o.lr},
                             {"weight_decay", o.weight_decay},
                             {"warmup_steps", static_cast<double>(o.warmup_steps)},
                             {"r", o.r},
                             {"weight_lr_power", o.weight_lr_power}});
     if (!(o.momentum() > 0 && o.momentum() < 1))
-        throw ValueError(str(op, ": the first beta must be in (0, 1): ", o.momentum()));
+        throw ValueError(str(op, ": ", name_of_momentum, " must be in (0, 1): ", o.momentum()));
     refuse_stochastic_rounding(op, o.stochastic_rounding);
 }
 
@@ -105,7 +105,7 @@ std::vector<NamedOption> AdamWScheduleFreeOptions::named() {
 }
 
 void AdamWScheduleFreeOptions::check(const char* op) const {
-    check_common(op, *this);
+    check_common(op, *this, "betas[0]");
     check_not_negative(op, {{"eps", eps}});
     check_betas(op, betas);
 }
@@ -138,7 +138,7 @@ std::vector<NamedOption> SGDScheduleFreeOptions::named() {
             {"weight_decay", &weight_decay}};
 }
 
-void SGDScheduleFreeOptions::check(const char* op) const { check_common(op, *this); }
+void SGDScheduleFreeOptions::check(const char* op) const { check_common(op, *this, "beta"); }
 
 std::span<const char* const> SGDScheduleFree::buffer_names() const {
     return std::span(kBuffers).first(1);

@@ -1,6 +1,6 @@
-// Fuzzes DeepSpeedCheckpoint with the files of one process. An input begins with the stage, '2' or
-// '3'. Four bytes with the length of the file of model states, this file, and the file of the
-// optimizer's state follow.
+// Fuzzes DeepSpeedCheckpoint with the files of one process. An input consists of the stage ('2' or
+// '3'), the length of the file of model states in four bytes, the file of model states, and the
+// file of optimizer states.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -158,7 +158,7 @@ TEST(MegatronPlugin, NamesTheReplacementOfOptionsThatItRejects) {
 }
 
 // Covers 16.use_custom_fsdp.
-TEST(MegatronPlugin, ReadsNewerOptionsFromTheEnvironment) {
+TEST(MegatronPlugin, ReadsOptionsFromTheEnvironmentUnlessTheProgramSetsThem) {
     const EnvironmentVariable per_token("MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS", "true"),
         mask("MEGATRON_LM_EOD_MASK_LOSS", "true"), dropout("MEGATRON_LM_HIDDEN_DROPOUT", "0.5"),
         backend("MEGATRON_LM_ATTENTION_BACKEND", "true");

@@ -127,7 +127,7 @@ TEST(ScheduleFree, GivesSkippedStepsNoWeight) {
 }
 
 TEST(ScheduleFree, RejectsOptionsOutOfRange) {
-    expect_error<ValueError>({"SGDScheduleFree: the first beta must be in (0, 1)"},
+    expect_error<ValueError>({"SGDScheduleFree: beta must be in (0, 1): 0"},
                              [] { SGDScheduleFree o(parameters(), {.beta = 0}); });
     expect_error<ValueError>({"AdamWScheduleFree: warmup_steps"},
                              [] { AdamWScheduleFree o(parameters(), {.warmup_steps = -1}); });
