@@ -1,0 +1,59 @@
+"""The floating-point operations of training steps, and the peaks of the machine."""
+
+import json
+import subprocess
+import tempfile
+
+
+def chain(batch, widths):
+    """Layers with these widths: forward, gradients of the weights, and of all inputs but the
+    first."""
+    products = [2 * batch * a * b for a, b in zip(widths, widths[1:])]
+    return 3 * sum(products) - products[0]
+
+
+def convolutions(batch, layers):
+    """Convolutions (side of the output, kernel, channels in and out); the first needs no gradient
+    of its input."""
+    products = [2 * batch * side**2 * kernel**2 * a * b for side, kernel, a, b in layers]
+    return 3 * sum(products) - products[0]
+
+
+def resnet18(batch):
+    layers, channels = [(32, 3, 3, 64)], 64
+    for side, width in ((32, 64), (16, 128), (8, 256), (4, 512)):
+        layers += [(side, 3, channels, width)] + [(side, 3, width, width)] * 3
+        if channels != width:
+            layers.append((side, 1, channels, width))
+        channels = width
+    return convolutions(batch, layers) + 6 * batch * 512 * 10
+
+
+def gpt(batch, steps, vocab, layers, width):
+    """Products of the blocks and the output layer, and causal attention, which needs half of the
+    scores."""
+    weights = 12 * layers * width**2 + vocab * width
+    attention = 2 * steps * width * layers
+    return batch * steps * (6 * weights + 3 * attention)
+
+
+# The operations of products and convolutions in one step.
+OPERATIONS = {
+    "mlp": chain(128, (784, 512, 512, 10)),
+    "tiny-mlp": chain(8, (64, 64, 10)),
+    "lenet": convolutions(64, [(28, 5, 1, 6), (10, 5, 6, 16)]) + 6 * 64 * (
+        400 * 120 + 120 * 84 + 84 * 10),
+    "resnet18": resnet18(32),
+    "char-gpt": gpt(12, 64, 65, 4, 128),
+    "gpt2": gpt(4, 64, 50257, 12, 768),
+}
+
+
+def peaks(axle, threads):
+    """The operations per second that `axle bench` measures with this number of threads, by dtype."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([axle, "bench", "matmul:64x64x64", "--dtype", "f32", "--threads",
+                        str(threads), "--cache", "hot", "--compare", "none", "--min-time", "0.01",
+                        "--json", file.name], check=True, capture_output=True)
+        found = json.load(file)["peaks"][0]
+    return {name: 1e9 * found[f"{name}_gflops"] for name in ("f32", "bf16")}
