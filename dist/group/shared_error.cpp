@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "core/linalg.h"
 #include "dist/group/tree_bytes.h"
 #include "kernels/error.h"
 
@@ -38,10 +39,12 @@ constexpr ErrorType kTypes[] = {type_of<ShapeError>("ShapeError"),
                                 type_of<DeviceError>("DeviceError"),
                                 type_of<IndexError>("IndexError"),
                                 type_of<ValueError>("ValueError"),
+                                type_of<NumericsError>("NumericsError"),
                                 type_of<FileError>("FileError"),
                                 type_of<CudaError>("CudaError"),
                                 type_of<CommError>("CommError"),
                                 type_of<UsageError>("UsageError"),
+                                type_of<linalg::LinAlgError>("LinAlgError"),
                                 {"OutOfMemory", is<OutOfMemory>, out_of_memory},
                                 type_of<Error>("Error")};
 constexpr const ErrorType& kError = kTypes[std::size(kTypes) - 1];

@@ -14,9 +14,10 @@ namespace axle::dist {
 
 // Returns a description of an error that can be sent to other processes and thrown there.
 Tree describe_error(const std::exception_ptr& error);
-// Throws the described error with its original type if kernels/error.h declares this type, except
-// NumericsError. A derived type is thrown as its base type in kernels/error.h, and any other type
-// as Error. The message is "op: whose: text"; an op at the beginning of the text is not repeated.
+// Throws the described error with its original type if this type is LinAlgError or declared in
+// kernels/error.h. A type derived from one of these types is thrown as this type, and any other
+// type as Error. The message is "op: whose: text"; an op at the beginning of the text is not
+// repeated.
 [[noreturn]] void throw_described(const Tree& error, std::string_view op, std::string_view whose);
 
 // Gathers the value of describe() from all processes and returns the values, indexed by rank. If

@@ -1,11 +1,14 @@
 // Tests errors that occur in one process and are thrown in all processes.
 #include "dist/group/shared_error.h"
 
+#include <exception>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 
 #include <gtest/gtest.h>
 
+#include "core/linalg.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"
 
@@ -45,6 +48,33 @@ TEST(GatherOrThrow, KeepsErrorTypeAndReportsTheProcess) {
     expect_shared(CudaError("no kernel"), "load: process 1: no kernel");
     expect_shared(Error("of no special kind"), "load: process 1: of no special kind");
     expect_shared(OutOfMemory("too much", 1, 2, 3, 4), "load: process 1: too much");
+}
+
+// Expects that each of these types is thrown on the other process as exactly the same type.
+template <class... Errors>
+void expect_types_kept() {
+    const auto expect_kept = [](const auto& error) {
+        const std::exception_ptr thrown = std::make_exception_ptr(error);
+        try {
+            dist::throw_described(dist::describe_error(thrown), "load", "process 1");
+        } catch (const std::exception& received) {
+            EXPECT_EQ(typeid(received), typeid(error)) << typeid(error).name();
+        }
+    };
+    (expect_kept(Errors("text")), ...);
+}
+
+TEST(ThrowDescribed, KeepsTheTypeOfEveryErrorOfAxle) {
+    expect_types_kept<Error, ShapeError, DTypeError, DeviceError, IndexError, ValueError,
+                      NumericsError, FileError, CudaError, CommError, UsageError,
+                      linalg::LinAlgError>();
+    try {
+        dist::throw_described(
+            dist::describe_error(std::make_exception_ptr(OutOfMemory("text", 1, 2, 3, 4))), "load",
+            "process 1");
+    } catch (const std::exception& received) {
+        EXPECT_EQ(typeid(received), typeid(OutOfMemory));
+    }
 }
 
 TEST(GatherOrThrow, ConvertsOtherExceptionsToError) {
