@@ -110,8 +110,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 
 // Adds a hook to a leaf. backward() calls hook(leaf) in each pass, when the leaf's gradient is
-// final and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is
-// not a leaf.
+// final and accumulated, but not if the leaf gets no gradient. A hook can remove itself, and add
+// hooks, which are first called in the next pass. Throws UsageError if the tensor is not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
 // A hook for the gradient of a tensor. Returns the new gradient, or an undefined Tensor to keep the
 // gradient. Must not change the gradient in place.

@@ -262,7 +262,9 @@ class Pass {
             for (const std::size_t slot : found->second) captured_[slot] = g;
         if (!accumulate_ || !g.defined()) return;
         accumulate_grad(meta.grad, std::move(g), options_.create_graph);
-        for (const auto& [id, hook] : meta.hooks) hook(leaf);
+        // Calls copies of the hooks, because a hook can remove itself or add a hook.
+        const auto hooks = meta.hooks;
+        for (const auto& [id, hook] : hooks) hook(leaf);
     }
 
     static inline std::atomic<std::uint64_t> passes = 0;

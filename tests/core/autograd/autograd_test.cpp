@@ -171,6 +171,32 @@ TEST(Autograd, CallsHooksInOrderAndSkipsUnusedLeaves) {
     EXPECT_EQ(events, (std::vector<std::string>{"begin", "x 3", "end"}));
 }
 
+TEST(OnLeafFinal, CallsAllHooksOfThePassIfAHookRemovesItselfOrAddsHooks) {
+    const Tensor x = leaf({1}, {1});
+    std::vector<std::string> events;
+    std::vector<autograd::HookHandle> added;
+    autograd::HookHandle once = autograd::on_leaf_final(x, [&](const Tensor&) {
+        events.emplace_back("once");
+        once.remove();
+    });
+    const auto adding = autograd::on_leaf_final(x, [&](const Tensor& t) {
+        events.emplace_back("adding");
+        for (int i = 0; i < 8 && added.size() < 8; ++i)
+            added.push_back(
+                autograd::on_leaf_final(t, [&](const Tensor&) { events.emplace_back("added"); }));
+    });
+    const auto last =
+        autograd::on_leaf_final(x, [&](const Tensor&) { events.emplace_back("last"); });
+    sum(x * x).backward();
+    EXPECT_EQ(events, (std::vector<std::string>{"once", "adding", "last"}));
+    events.clear();
+    sum(x * x).backward();
+    ASSERT_EQ(events.size(), 10u);
+    EXPECT_EQ(events[0], "adding");
+    EXPECT_EQ(events[1], "last");
+    EXPECT_EQ(events[9], "added");
+}
+
 TEST(Autograd, AccumulatesHalfPrecisionGradientsInF32) {
     const Tensor w = ones({4}, {.dtype = bf16, .requires_grad = true});
     sum(to(w, f32) * 1.00390625).backward();
