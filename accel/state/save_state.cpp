@@ -340,6 +340,7 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const std::string& directory = places[static_cast<std::size_t>(writing)]["directory"].string();
     gather(states, in_parts);
     run_save_hooks(states.weights, directory);
+    renumber_models(states);
     StateContents all;
     together("save_state",
              [&] { all = contents(std::move(states), writer != nullptr, options.metric); });

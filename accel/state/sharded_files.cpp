@@ -1,5 +1,8 @@
 // Implements the functions of StateFiles for sharded models and their optimizers.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "accel/prepare/pipeline_model.h"
 #include "accel/state/state_files.h"
@@ -18,6 +21,26 @@ bool is_sharded(optim::Optimizer& optimizer) {
            std::ranges::none_of(parameters, [](const Tensor& parameter) {
                return autograd::slice_of(parameter) != nullptr;
            });
+}
+
+// Returns the new numbers of the models that are saved in parts, after hooks have changed
+// `weights`; -1 for a model whose (empty) weights were removed. Throws UsageError if the weights of
+// some of these models, but not of all, were removed, because empty weights are indistinguishable.
+Tree new_numbers(const std::vector<bool>& in_parts, const std::vector<nn::StateDict>& weights) {
+    const auto count = static_cast<std::size_t>(std::ranges::count(in_parts, true));
+    const bool keeps_positions = weights.size() == in_parts.size();
+    Tree numbers = Tree::list();
+    for (std::size_t i = 0; i < weights.size(); ++i)
+        if (keeps_positions ? in_parts[i] : weights[i].empty())
+            numbers.push_back(static_cast<std::int64_t>(i));
+    if (numbers.size() != 0 && numbers.size() != count)
+        throw UsageError(
+            str("save_state: hooks must keep or remove the weights of all models that are saved in "
+                "parts: ",
+                count, " models are saved in parts, and ", numbers.size(),
+                " empty weights remain; use StateDictType::full"));
+    while (numbers.size() < count) numbers.push_back(-1);
+    return numbers;
 }
 
 }  // namespace
@@ -65,6 +88,30 @@ void StateFiles::gather(GatheredStates& states, bool in_parts) const {
             states.optimizers.push_back(pipeline->full_state_dict(optimizer, full));
         else
             states.optimizers.push_back(dist::full_state_dict(optimizer, std::move(own[i]), full));
+    }
+}
+
+// Renumbers the models that are saved in parts like the weights that hooks have left on the main
+// process, and drops the parts of models whose weights hooks have removed.
+void StateFiles::renumber_models(GatheredStates& states) const {
+    const std::vector<bool> in_parts =
+        std::exchange(states.model_in_parts, std::vector<bool>(states.weights.size()));
+    if (std::ranges::count(in_parts, true) == 0) return;
+    const std::vector<Tree> all =
+        dist::gather_or_throw(*processes_.process_group(), "save_state", [&] {
+            return processes_.is_main_process() ? new_numbers(in_parts, states.weights) : Tree();
+        });
+    const Tree& numbers = all.front();
+    for (std::size_t i = numbers.size(); i-- > 0;) {
+        const std::int64_t number = numbers[i].integer();
+        if (number < 0) {
+            states.parts.erase(states.parts.begin() + static_cast<std::ptrdiff_t>(i));
+            continue;
+        }
+        const auto place = static_cast<std::size_t>(number);
+        states.parts[i].first = folder_of_model(place);
+        // Other processes write no weights, so they can have fewer.
+        if (place < states.model_in_parts.size()) states.model_in_parts[place] = true;
     }
 }
 

@@ -72,8 +72,8 @@ class StateFiles {
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
-        // Flags for the models and optimizers that the processes save in parts, and the parts of
-        // this process.
+        // Flags for the models (after renumber_models(): for `weights`) and the optimizers that
+        // the processes save in parts, and the parts of this process, those of models first.
         std::vector<bool> model_in_parts, optimizer_in_parts;
         std::vector<std::pair<std::string, dist::ShardedState>> parts;
     };
@@ -112,6 +112,7 @@ class StateFiles {
     void save_in_background(StateContents contents, std::unique_ptr<CheckpointWriter> writer,
                             const std::string& path, const std::string& directory);
     void gather(GatheredStates& states, bool in_parts) const;
+    void renumber_models(GatheredStates& states) const;
     void read_parts(LoadedState& state) const;
     LoadedState read(const std::string& directory, bool strict) const;
     void read_own(LoadedState& state) const;

@@ -14,10 +14,12 @@ namespace axle::accel {
 // `models`, in the same order. They are empty for models that are saved in parts. If processes
 // shard or divide a model, and save_on_each_node is off, they are also empty on all processes
 // except the main process. Weights that the hook removes are not written, and the files of the
-// remaining weights are numbered without gaps. `output_dir` has a temporary name until the
-// checkpoint is complete. Files and folders that the hook writes to it become part of the
-// checkpoint; only one process may write each of them. An exception on one process is thrown on all
-// processes, and nothing is saved.
+// remaining weights are numbered without gaps. The parts of a model whose empty weights the hook
+// removes are not written either; the hook must remove the empty weights of all such models or of
+// none (else UsageError). The weights that remain on the main process decide. `output_dir` has a
+// temporary name until the checkpoint is complete. Files and folders that the hook writes to it
+// become part of the checkpoint; only one process may write each of them. An exception on one
+// process is thrown on all processes, and nothing is saved.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "accel/state/checkpoint.h"
 #include "core/files/file.h"
@@ -75,6 +76,39 @@ TEST(ShardedAccelerator, SavesPartsAsynchronously) {
                 EXPECT_TRUE(read_file(found + state + file) == read_file(expected + state + file));
         }
     });
+}
+
+// One model is saved in parts and one is not; hooks remove the first of them.
+TEST(StateHooks, CanRemoveTheWeightsOfOneModelIfAnotherIsSavedInParts) {
+    for (const bool removes_parts : {true, false}) {
+        SCOPED_TRACE(removes_parts ? "removes parts" : "removes whole weights");
+        const TemporaryFolder folder(tests::FolderStorage::in_memory);
+        auto models = clones_of(Gpt64().make(), 2);
+        on_ranks(2, [&](const Group& group) {
+            nn::Gpt& sharded = models[at(group)];
+            nn::Linear whole(2, 3);
+            accel::Accelerator accelerator(on_group(group));
+            if (removes_parts) accelerator.prepare(sharded);
+            accelerator.prepare_model(whole, {}, true);
+            accelerator.prepare(sharded);
+            accelerator.register_save_state_pre_hook(
+                [](const auto&, std::vector<nn::StateDict>& weights, const std::string&) {
+                    ASSERT_EQ(weights.size(), 2u);
+                    weights.erase(weights.begin());
+                });
+            accelerator.save_state(folder / "state",
+                                   {.state_dict_type = accel::StateDictType::sharded});
+            accelerator.register_load_state_pre_hook(
+                [](std::vector<nn::Module*>& loaded, const std::string&) {
+                    loaded.erase(loaded.begin());
+                });
+            accelerator.load_state(folder / "state");
+        });
+        EXPECT_EQ(std::filesystem::exists(folder / "state/model.safetensors"), removes_parts);
+        EXPECT_EQ(std::filesystem::exists(folder / "state/pytorch_model_fsdp_0"), !removes_parts);
+        EXPECT_FALSE(std::filesystem::exists(folder / "state/model_1.safetensors"));
+        EXPECT_FALSE(std::filesystem::exists(folder / "state/pytorch_model_fsdp_1"));
+    }
 }
 
 // A file system without space for the parts of rank 1.
