@@ -55,14 +55,14 @@ void GradientDivision::set_objects(
     const std::vector<nn::Module*>& models,
     const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas,
     const std::vector<optim::Optimizer*>& optimizers) {
-    std::vector<std::size_t> sizes = {models.size()};
+    std::vector<const void*> objects(models.begin(), models.end());
     for (optim::Optimizer* optimizer : optimizers) {
-        sizes.push_back(0);
+        objects.push_back(optimizer);
         for (std::size_t g = 0; g < optimizer->group_count(); ++g)
-            sizes.back() += optimizer->group(g).params.size();
+            for (const Tensor& p : optimizer->group(g).params) objects.push_back(p.impl().get());
     }
-    if (sizes == sizes_) return;
-    sizes_ = std::move(sizes);
+    if (objects == objects_) return;
+    objects_ = std::move(objects);
     for (const auto& part : parts_) part->parameters.clear();
     index_.clear();
     std::unordered_map<const Impl*, const nn::Module*> model_of;
@@ -88,7 +88,7 @@ template <class F>
 void GradientDivision::remove_if(F&& f) {
     std::erase_if(index_, [&](const auto& entry) { return f(*entry.second); });
     std::erase_if(parts_, [&](const auto& part) { return f(*part); });
-    sizes_.clear();  // set_objects() distributes the remaining parameters again
+    objects_.clear();  // set_objects() distributes the remaining parameters again
 }
 void GradientDivision::remove(const nn::Module& model) {
     remove_if([&](const Part& part) { return part.model == &model; });

@@ -37,8 +37,8 @@ class GradientDivision {
     GradientDivision(const GradientDivision&) = delete;
     GradientDivision& operator=(const GradientDivision&) = delete;
 
-    // Sets the prepared objects. Does nothing if the number of models and the sizes of the
-    // optimizers' groups are the same as in the last call, and no object was removed since.
+    // Sets the prepared objects. Does nothing if the models, the optimizers and the parameters of
+    // the optimizers are the same as in the last call, and no object was removed since.
     // `replicas` has one element per model, nullptr if the model's gradients are not averaged.
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas,
@@ -50,7 +50,7 @@ class GradientDivision {
     void replace(const nn::Module& from, const nn::Module& to);
     // Removes an optimizer with its divisions. Only its address is used.
     void remove(const optim::Optimizer& optimizer);
-    void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
+    void clear() { parts_.clear(), index_.clear(), objects_.clear(), kind_ = Kind::none; }
 
     // Begins a window, whose losses may be of another kind (means or sums) than earlier losses.
     void begin_window() { ++window_, kind_ = Kind::none; }
@@ -129,7 +129,8 @@ class GradientDivision {
 
     std::vector<std::unique_ptr<Part>> parts_;
     std::unordered_map<const Impl*, Part*> index_;
-    std::vector<std::size_t> sizes_;  // the sizes of models and groups, to detect changes
+    // The addresses of the models, the optimizers and their parameters, to detect changes.
+    std::vector<const void*> objects_;
     std::int64_t window_ = 0;
     Kind kind_ = Kind::none;
     double share_ = 1;

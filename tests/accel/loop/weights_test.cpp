@@ -316,6 +316,21 @@ TEST(WeightedLosses, ScaleTheGradientsOfAllOptimizersOfAModel) {
     EXPECT_EQ(model.b.grad().item(), 1.0 / 8);
 }
 
+TEST(WeightedLosses, ScaleTheGradientOfAParameterThatReplacesAnotherInItsGroup) {
+    Accelerator accelerator({.cpu = true});
+    const auto make = [] { return tensor({0.5}, {1}, {.dtype = f64, .requires_grad = true}); };
+    const Tensor a = make(), before = make(), after = make();
+    optim::SGD optimizer({a, before}, {.lr = 1});
+    accelerator.prepare(optimizer);
+    accelerator.backward((a + before).sum(), 4);
+    EXPECT_EQ(before.grad().item(), 1.0 / 4);
+    optimizer.zero_grad();
+    optimizer.param_groups()[0].params[1] = after;
+    accelerator.backward((a + after).sum(), 4);
+    EXPECT_EQ(a.grad().item(), 1.0 / 4);
+    EXPECT_EQ(after.grad().item(), 1.0 / 4);
+}
+
 TEST(WeightedLosses, DropTheirWeightsOnFreeMemory) {
     Accelerator accelerator({.cpu = true});
     Model model;
