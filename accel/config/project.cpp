@@ -30,6 +30,9 @@ ProjectConfiguration project(const AcceleratorOptions& options) {
     if (project.total_limit && *project.total_limit < 1)
         throw ValueError(str("Accelerator: project_config.total_limit must be at least 1: ",
                              *project.total_limit));
+    if (project.best_limit && *project.best_limit < 0)
+        throw ValueError(str("Accelerator: project_config.best_limit must not be negative: ",
+                             *project.best_limit));
     if (project.iteration < 0)
         throw ValueError(
             str("Accelerator: project_config.iteration must not be negative: ", project.iteration));

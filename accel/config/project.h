@@ -23,7 +23,8 @@ struct ProjectConfiguration {
     // other runs are not removed.
     std::optional<int> total_limit = {};
     // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition to
-    // the newest total_limit checkpoints. Has no effect without total_limit.
+    // the newest total_limit checkpoints, at least 0 (else ValueError). Has no effect without
+    // total_limit.
     std::optional<int> best_limit = {};
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
     std::int64_t iteration = 0;      // number of the next checkpoint, at least 0 (else ValueError)

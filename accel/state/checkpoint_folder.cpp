@@ -89,6 +89,7 @@ std::optional<std::string> latest_good_checkpoint(const std::string& folder) {
         } catch (const FileError& error) {
             warn(error.what());
         }
+    for (const auto& damaged : list.damaged) warn(damaged.reason);
     return std::nullopt;
 }
 

@@ -50,8 +50,9 @@ std::int64_t next_iteration(const CheckpointList& list);
 // manifest; the error names this checkpoint and the newest undamaged one.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 // Returns the newest checkpoint whose files are all undamaged, or nullopt if there is none. Logs a
-// warning for each damaged checkpoint that may be newer than the result. Reads all files of the
-// checkpoint. Throws FileError if the folder can't be read.
+// warning for each damaged checkpoint that may be newer than the result, or for each damaged one if
+// the result is nullopt. Reads all files of the checkpoint. Throws FileError if the folder can't be
+// read.
 std::optional<std::string> latest_good_checkpoint(const std::string& folder);
 
 // Returns the paths of the checkpoints of a run (nullopt: of all runs) with the best metrics, at

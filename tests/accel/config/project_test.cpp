@@ -67,6 +67,8 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
     });
     expect_error<ValueError>({"Accelerator: project_config.total_limit must be at least 1: 0"},
                              [] { Accelerator({.project_config = {.total_limit = 0}}); });
+    expect_error<ValueError>({"Accelerator: project_config.best_limit must not be negative: -1"},
+                             [] { Accelerator({.project_config = {.best_limit = -1}}); });
     expect_error<ValueError>({"Accelerator: project_config.iteration must not be negative: -1"},
                              [] { Accelerator({.project_config = {.iteration = -1}}); });
 }

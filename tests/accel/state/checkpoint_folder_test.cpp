@@ -106,6 +106,19 @@ TEST(LatestGoodCheckpoint, SkipsAndLogsDamagedCheckpoints) {
     EXPECT_NE((lines[0] + lines[1]).find(manifest), std::string::npos);
 }
 
+TEST(LatestGoodCheckpoint, LogsEveryDamagedCheckpointIfNoneIsGood) {
+    tests::LogCapture log;
+    const TemporaryFolder folder;
+    const std::string manifest = damage(write(folder / "checkpoint_1", 1) + "/manifest.json");
+    const std::string state = write(folder / "checkpoint_2", 2) + "/state.json";
+    put(state, "{}");
+    EXPECT_EQ(latest_good_checkpoint(folder.path()), std::nullopt);
+    const auto lines = log.lines();
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_NE(lines[0].find(state), std::string::npos);
+    EXPECT_NE(lines[1].find(manifest), std::string::npos);
+}
+
 TEST(NextIteration, IsAboveTheHighestNumberInCheckpointNames) {
     const TemporaryFolder folder;
     EXPECT_EQ(accel::next_iteration(accel::list_checkpoints(folder / "none")), 0);
