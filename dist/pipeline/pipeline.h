@@ -158,7 +158,8 @@ class Pipeline {
     // but one of a tied parameter, may be missing.
     void load_state_dict(const nn::StateDict& state);
     // Return and load the state of an optimizer over the parameters of the whole model, like the
-    // functions for the model.
+    // functions for the model. load_state_dict() throws ValueError if a key of "state" is not a
+    // number, and the errors of Optimizer::load_state_dict().
     Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
     void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
 

@@ -1,6 +1,7 @@
 // Implements the functions of Pipeline for gradient norms and for states of the whole model and its
 // optimizer.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/files/file.h"
 #include "core/ops.h"
 #include "dist/pipeline/pipeline_impl.h"
 #include "kernels/error.h"
@@ -20,6 +22,17 @@ std::string list_of(const std::set<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += str(text.empty() ? "" : ", ", name);
     return text;
+}
+
+// Parses a key of the state of an optimizer. Throws ValueError unless it is a number.
+std::size_t parameter_number(const std::string& key) {
+    std::size_t number = 0;
+    const char* const end = key.data() + key.size();
+    const auto [stop, error] = std::from_chars(key.data(), end, number);
+    if (error != std::errc() || stop != end)
+        throw ValueError(str("Pipeline: load_state_dict: the keys of \"state\" must be numbers of ",
+                             "parameters: ", in_quotes(key)));
+    return number;
 }
 
 }  // namespace
@@ -137,7 +150,7 @@ void Pipeline::load_state_dict(optim::Optimizer& optimizer, const Tree& state) c
     const std::vector<Tensor> parameters = optimizer.parameters();
     Tree own = state, kept = Tree::map();
     for (const auto& [number, value] : state["state"].entries()) {
-        const std::size_t index = std::stoull(number);
+        const std::size_t index = parameter_number(number);
         const Held* const held =
             index < parameters.size() ? impl_->plan->find(parameters[index]) : nullptr;
         if (held == nullptr || held->is_on(impl_->rank())) kept.set(number, value);

@@ -34,6 +34,12 @@ class Simulation {
   public:
     Simulation(const Schedule& schedule, const ActionCosts& costs)
         : schedule_(schedule), costs_(costs), trains_(schedule.trains()) {
+        if (schedule.ranks < 1 || schedule.chunks < 1 || schedule.micro_batches < 0)
+            throw ValueError(str(kOp,
+                                 ": a schedule must have at least one rank and one chunk, and not "
+                                 "a negative number of micro-batches: ",
+                                 schedule.ranks, " ranks, ", schedule.chunks, " chunks, ",
+                                 schedule.micro_batches, " micro-batches"));
         const auto ranks = static_cast<std::size_t>(schedule.ranks);
         const auto stages = static_cast<std::size_t>(schedule.stages());
         if (schedule.actions.size() != ranks || schedule.bound.size() != ranks)

@@ -46,7 +46,9 @@ struct ScheduleReport {
 // - if an action uses a value that does not exist,
 // - if actions are missing, repeated, on a rank without their stage, or for a micro-batch that
 //   does not exist,
-// - if a rank stores more activations than its bound, or
+// - if a rank stores more activations than its bound,
+// - unless the schedule has at least one rank and one chunk, and no negative number of
+//   micro-batches, or
 // - unless the schedule has one list and one bound for each rank, and stage_factors is empty or has
 //   one number for each stage.
 ScheduleReport simulate(const Schedule& schedule, const ActionCosts& costs = {});

@@ -255,5 +255,21 @@ TEST(PipelineState, ResumesOptimizersWithAnotherNumberOfStages) {
     tests::expect_same_state(state, expected.state, 1e-9);
 }
 
+TEST(PipelineState, RejectsKeysOfOptimizerStatesThatAreNotNumbers) {
+    auto models = clones_of(pipeline_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const Pipeline pipeline(model, nn::pieces(model), group);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        for (const char* key : {"weight", "1x", "-1", "99999999999999999999"}) {
+            SCOPED_TRACE(key);
+            Tree state = optimizer.state_dict();
+            state["state"].set(key, Tree::map());
+            expect_error<ValueError>({"Pipeline: load_state_dict: the keys of", key},
+                                     [&] { pipeline.load_state_dict(optimizer, state); });
+        }
+    });
+}
+
 }  // namespace
 }  // namespace axle

@@ -140,6 +140,16 @@ TEST(SimulateSchedule, RejectsDeadlock) {
               "0 on stage 0, rank 1 waits in receive_activation of micro-batch 0 on stage 1");
 }
 
+TEST(SimulateSchedule, RejectsSchedulesWithoutRanksOrChunks) {
+    const Schedule empty{.name = "empty", .ranks = 0};
+    EXPECT_EQ(error_of(empty),
+              "simulate: a schedule must have at least one rank and one chunk, and not a negative "
+              "number of micro-batches: 0 ranks, 1 chunks, 1 micro-batches");
+    Schedule schedule = make_schedule(gpipe, 2, 4);
+    schedule.chunks = 0;
+    EXPECT_THAT(error_of(schedule), HasSubstr("0 chunks"));
+}
+
 TEST(SimulateSchedule, RejectsSchedulesAboveTheirBound) {
     Schedule schedule = make_schedule(gpipe, 2, 4);
     schedule.bound[1] = 3;
