@@ -76,7 +76,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
     if (x.dim() == 0) throw ShapeError("chunk: a 0-d tensor cannot be split");
     const std::int64_t n = x.size(d);
     if (n == 0) return split_views(x, d, std::vector<std::int64_t>(chunks, 0));
-    return split(x, std::max<std::int64_t>(1, (n + chunks - 1) / chunks), dim);
+    return split(x, (n - 1) / chunks + 1, dim);
 }
 
 Tensor concatenated(const char* op, const std::vector<Tensor>& tensors, std::int64_t dim) {

@@ -266,10 +266,13 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
     if (step == 1) return narrow(x, d, first, last - first);
     Shape shape = x.shape();
     Strides strides = x.strides();
-    shape[d] = (last - first + step - 1) / step;
+    shape[d] = last == first ? 0 : (last - first - 1) / step + 1;
     const Tensor y = [&] {
         const std::int64_t offset = x.impl()->offset + first * strides[d];
-        strides[d] *= step;
+        // The product overflows only for steps that select at most one element. Its stride is not
+        // used.
+        if (std::int64_t stride = 0; !__builtin_mul_overflow(strides[d], step, &stride))
+            strides[d] = stride;
         return make_view(x, shape, strides, offset);
     }();
     return record_slice("slice", y, x, [d, first, last, step](const Tensor& t) {

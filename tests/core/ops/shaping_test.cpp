@@ -1,5 +1,6 @@
 // Tests properties of the ops of core/shaping.h and core/selection.h, and of linspace(), that the
 // op cases do not cover.
+#include <cstdint>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -34,6 +35,20 @@ TEST(Fold, MultipliesPixelsOfAnUnfoldedImageByTheirNumberOfWindows) {
     const Tensor x = arange(16, {f32}).reshape({1, 4, 4});
     const Tensor counts = fold(unfold(ones({1, 4, 4}), 3), {4, 4}, 3);
     EXPECT_EQ(fold(unfold(x, 3), {4, 4}, 3).to_vector(), mul(x, counts).to_vector());
+}
+
+TEST(Slice, SelectsTheFirstElementIfTheStepIsTheLargestInteger) {
+    const Tensor x = arange(12, {f32}).reshape({4, 3});
+    for (const std::int64_t step : {INT64_MAX, INT64_MAX - 1, std::int64_t{4}}) {
+        EXPECT_EQ(slice(x, 0, 1, 4, step).to_vector(), (Values{3, 4, 5}));
+        EXPECT_EQ(slice(x, 0, 2, 2, step).shape(), (Shape{0, 3}));
+    }
+}
+
+TEST(Chunk, ReturnsPartsOfOneElementForTheLargestNumberOfChunks) {
+    const auto parts = chunk(arange(3, {f32}), INT64_MAX);
+    ASSERT_EQ(parts.size(), 3u);
+    EXPECT_EQ(parts[2].to_vector(), (Values{2}));
 }
 
 TEST(TensorSplit, AcceptsMoreIndicesThanATensorCanHaveDimensions) {
