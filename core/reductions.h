@@ -144,7 +144,8 @@ UniqueElements unique(const Tensor& x, std::optional<std::int64_t> dim = {});
 UniqueElements unique_consecutive(const Tensor& x, std::optional<std::int64_t> dim = {});
 // Return the positions (i64) at which the values must be inserted so that `sorted` remains in
 // ascending order. The position is the first possible position, or the last if `right` is true. NaN
-// is inserted after all elements. `sorted` is 1-d, or has the same sizes as `values` in all
+// is inserted after all elements. If `sorted` ends with NaN, numbers can be inserted after some of
+// them, as in PyTorch. `sorted` is 1-d, or has the same sizes as `values` in all
 // dimensions except the last. `sorter` (undefined, or indices of the shape of `sorted`) is the
 // order in which `sorted` is in ascending order. Throw ShapeError for other shapes. bucketize() is
 // searchsorted(boundaries, x, right) for 1-d boundaries.

@@ -135,21 +135,22 @@ Tensor elements_at(const Tensor& sorted, const Tensor& index) {
     return reshape(gather(sorted, 0, reshape(index, -1)), index.shape());
 }
 
-// Searches for all values together, in steps of decreasing powers of two. A step is added to the
-// count if the last element that it adds is less than the value, or not greater if `right` is true.
+// Searches for all values together by bisection. Compares the same elements as PyTorch, and also
+// continues after an element that is NaN, so that the results are equal even if `sorted` contains
+// NaN.
 Tensor insertion_points(const Tensor& sorted, const Tensor& values, bool right) {
     const std::int64_t n = sorted.size(-1);
-    Tensor count = zeros(values.shape(), {.dtype = i64, .device = values.device()});
-    std::int64_t step = 1;
-    while (step <= n / 2) step *= 2;
-    for (; n > 0 && step > 0; step /= 2) {
-        const Tensor next = add(count, step);
-        const Tensor element =
-            elements_at(sorted, clamp(sub(next, 1), {}, static_cast<double>(n - 1)));
+    Tensor low = zeros(values.shape(), {.dtype = i64, .device = values.device()});
+    Tensor high = integers(values.shape(), n, values.device());
+    for (std::int64_t longest = n; longest > 0; longest /= 2) {
+        const Tensor middle = floor_divide(add(low, high), 2);
+        const Tensor element = elements_at(sorted, clamp(middle, {}, static_cast<double>(n - 1)));
         const Tensor stops = right ? gt(element, values) : ge(element, values);
-        count = where(logical_and(le(next, n), logical_not(stops)), next, count);
+        const Tensor continues = logical_and(lt(middle, high), logical_not(stops));
+        high = where(continues, high, middle);
+        low = where(continues, add(middle, 1), low);
     }
-    return count;
+    return low;
 }
 
 }  // namespace

@@ -58,6 +58,18 @@ TEST(Unique, TreatsEachNanAsAValueOfItsOwn) {
     EXPECT_EQ(u.counts.to_vector(), (Values{1, 1, 1}));
 }
 
+// torch.searchsorted of PyTorch 2.15 returns the same positions.
+TEST(Searchsorted, TreatsNanInTheSortedTensorLikePyTorch) {
+    const double nan = std::nan("");
+    const Tensor values = tensor({0.5, 1.5, 3.0, nan});
+    for (const bool right : {false, true}) {
+        EXPECT_EQ(searchsorted(tensor({1.0, 2.0, 3.0, nan}), values, right).to_vector(),
+                  (std::vector<double>{0, 1, right ? 4.0 : 2.0, 4}));
+        EXPECT_EQ(searchsorted(tensor({1.0, nan, nan}), values, right).to_vector(),
+                  (std::vector<double>{3, 3, 3, 3}));
+    }
+}
+
 TEST(Median, ReturnsFirstNanOfARow) {
     const auto [values, indices] = median(tensor({1.0, kNan, 0.0, kNan}), 0);
     EXPECT_TRUE(std::isnan(values.item()));
