@@ -12,8 +12,11 @@ namespace axle::distributions {
 std::vector<Tensor> broadcast_parameters(const char* distribution,
                                          const std::vector<Parameter>& parameters) {
     TensorOptions options;
+    const Tensor* first = nullptr;
     for (const Parameter& p : parameters)
         if (p.tensor().defined()) {
+            if (first == nullptr) first = &p.tensor();
+            check_device(distribution, {first, &p.tensor()});
             if (!is_floating(p.tensor().dtype()))
                 check_floating(distribution, p.tensor(),
                                str("parameter ", &p - parameters.data()).c_str());

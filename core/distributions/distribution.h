@@ -33,8 +33,9 @@ class Parameter {
     double number_ = 0;
 };
 
-// Returns the parameters as tensors of one shape. Throws ShapeError if they do not broadcast, and
-// DTypeError unless they are floating; the messages name the distribution.
+// Returns the parameters as tensors of one shape. As in PyTorch, their dtypes can differ. Throws
+// ShapeError if they do not broadcast, DTypeError unless they are floating, and DeviceError if they
+// are on different devices; the messages name the distribution.
 std::vector<Tensor> broadcast_parameters(const char* distribution,
                                          const std::vector<Parameter>& parameters);
 // Throws ValueError "distribution: name must be condition: ..." if an element of is_fulfilled is

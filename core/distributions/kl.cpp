@@ -27,6 +27,9 @@ Tensor kl_divergence(const LogNormal& p, const LogNormal& q) {
 }
 
 Tensor kl_divergence(const Categorical& p, const Categorical& q) {
+    if (p.logits.size(-1) != q.logits.size(-1))
+        throw ShapeError(str("kl_divergence: the numbers of categories differ: p ",
+                             p.logits.size(-1), ", q ", q.logits.size(-1)));
     Tensor t = mul(p.probs, sub(p.logits, q.logits));
     t = replaced(t, eq(q.probs.detach(), 0), kInfiniteDivergence);
     return sum(replaced(t, eq(p.probs.detach(), 0), 0), -1);

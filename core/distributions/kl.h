@@ -11,8 +11,8 @@ namespace axle::distributions {
 
 // Return the divergence of p from q, the mean of p.log_prob(x) - q.log_prob(x) over samples x of p,
 // for each distribution of the broadcast batch. The divergence is infinite if the support of q does
-// not contain the support of p. Throw ShapeError if the event shapes differ or the batch shapes
-// cannot be broadcast.
+// not contain the support of p. Throw ShapeError if the event shapes or the numbers of categories
+// differ, or if the batch shapes cannot be broadcast.
 Tensor kl_divergence(const Normal& p, const Normal& q);
 Tensor kl_divergence(const LogNormal& p, const LogNormal& q);
 Tensor kl_divergence(const Categorical& p, const Categorical& q);

@@ -311,6 +311,12 @@ TEST(Distributions, RejectInvalidParametersAndValues) {
                              [&] { Normal(one, zero); });
     expect_error<ShapeError>({"Normal"}, [&] { Normal(ones({3}), one); });
     expect_error<DTypeError>({"Normal"}, [&] { Normal(ones({3}, {i64}), 1); });
+    expect_error<DeviceError>({"Normal", "meta"}, [&] {
+        Normal(one, ones({2}, {f32, Device::meta()}));
+    });
+    expect_error<ShapeError>({"kl_divergence: the numbers of categories differ: p 2, q 1"}, [&] {
+        kl_divergence(Categorical({.probs = one}), Categorical({.probs = ones({1})}));
+    });
     expect_error<ValueError>({"Uniform: low must be below high"}, [&] { Uniform(1, 1); });
     expect_error<ValueError>({"Exponential: rate must be positive"}, [&] { Exponential{zero}; });
     expect_error<ValueError>({"Laplace: scale"}, [&] { Laplace(0, -1); });
