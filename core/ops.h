@@ -238,7 +238,8 @@ Tensor where(const Tensor& condition, Scalar a, Scalar b);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
 // --- one operand (unary.cpp). These functions, and arithmetic with a number, can be differentiated
-// twice but not three times.
+// twice. Piecewise linear functions, such as neg(), relu() and x * 2, can be differentiated any
+// number of times; the others throw UsageError if the second pass is recorded (create_graph).
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);

@@ -97,6 +97,12 @@ void refuse_double_backward(const char* op) {
                          "kernel whose gradient is not implemented"));
 }
 
+void refuse_third_derivative(const char* op) {
+    throw UsageError(str(op,
+                         ": can't be differentiated three times: its third derivative is not "
+                         "implemented; leave create_graph out of the second pass"));
+}
+
 // --- graph
 
 namespace autograd {

@@ -209,6 +209,9 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
 // Throws UsageError with the message "op: can't be differentiated twice: ...". Called by rules
 // whose backward kernel is not differentiable, if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
+// Throws UsageError with the message "op: can't be differentiated three times: ...". Called by
+// rules of second derivatives that are not differentiable, if the pass is recorded.
+void refuse_third_derivative(const char* op);
 
 template <class Hook>
 autograd::HookHandle Tensor::register_hook(Hook hook) const {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "core/autograd/autograd.h"
 #include "core/check.h"
@@ -56,8 +57,19 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
     return y;
 }
 
+// Whether the slope of the formula F is constant except at single points, so that its curve is 0.
+template <class F, class... Linear>
+constexpr bool kIsOneOf = (std::is_same_v<F, Linear> || ...);
+template <class F>
+constexpr bool kHasConstantSlope =
+    std::is_base_of_v<kernels::formula::Steps, F> ||
+    kIsOneOf<F, kernels::formula::Neg, kernels::formula::Abs, kernels::formula::Relu,
+             kernels::formula::AddScalar, kernels::formula::MulScalar, kernels::formula::Clamp,
+             kernels::formula::LeakyRelu, kernels::formula::Hardsigmoid, kernels::formula::Frac,
+             kernels::formula::Softshrink>;
+
 // Returns dx = dy f'(v), where v is the input of f, or its output if F::kSavesOutput is true. The
-// gradient of v cannot be differentiated again.
+// gradient of v can be differentiated again only if the slope of f is constant.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);
@@ -68,12 +80,14 @@ Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
                       const Tensor at = v.get();
                       Grads result(2);
                       if (needs[0]) result[0] = slope(op, f, g[0], at);
-                      if (needs[1]) {
+                      if (needs[1] && kHasConstantSlope<F>) {
+                          result[1] = zeros_like(at);
+                      } else if (needs[1]) {
+                          if (grad_enabled()) refuse_third_derivative(op);
                           Tensor curve = empty_like(at);
                           launch(at.device(), [&](auto& on) {
                               kernels::unary_curve(on, f, std::as_const(at).view(), curve.view());
                           });
-                          if (grad_enabled()) refuse_double_backward(op);
                           result[1] = mul(mul(g[0], dy), curve);
                       }
                       return result;

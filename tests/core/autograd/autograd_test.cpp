@@ -1,5 +1,6 @@
 #include "core/autograd/autograd.h"
 
+#include <functional>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -84,6 +85,28 @@ TEST(Autograd, ComputesSecondDerivatives) {
     const Tensor ddx = autograd::grad({sum(dx)}, {x})[0];
     expect_close(ddx, x.detach() * 6.0, 1e-12);
     EXPECT_FALSE(x.grad().defined());
+}
+
+// Returns the third derivative of f(x) x^2 at x = 3.
+double third_derivative(const std::function<Tensor(const Tensor&)>& f) {
+    const Tensor x = leaf({3}, {1});
+    Tensor y = sum(f(x) * x * x);
+    for (int i = 0; i < 2; ++i) y = sum(autograd::grad({y}, {x}, {}, {.create_graph = true})[0]);
+    return autograd::grad({y}, {x})[0].item();
+}
+
+TEST(Autograd, ComputesThirdDerivativesOfPiecewiseLinearOps) {
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return x * 2.0; }), 12);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return x / 2.0; }), 3);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return x + 1.0; }), 6);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return -x; }), -6);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return relu(x); }), 6);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return abs(x); }), 6);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return clamp(x, 0, 5); }), 6);
+    EXPECT_EQ(third_derivative([](const Tensor& x) { return floor(x); }), 0);
+    tests::expect_error<UsageError>({"exp: can't be differentiated three times"}, [] {
+        third_derivative([](const Tensor& x) { return exp(x); });
+    });
 }
 
 TEST(Autograd, ComputesSecondDerivativesThroughSavedOutputs) {
