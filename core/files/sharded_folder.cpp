@@ -139,6 +139,8 @@ void write_sharded_index(const std::string& folder, const std::vector<Tree>& ent
                 entry = entry_from(tree);
             } catch (const ValueError& error) {
                 throw ValueError(str("write_sharded_index: ", printable(name), ": ", error.what()));
+            } catch (const IndexError& error) {
+                throw IndexError(str("write_sharded_index: ", printable(name), ": ", error.what()));
             }
             const auto [known, is_new] = all.try_emplace(name, entry);
             if (is_new) continue;
@@ -189,6 +191,8 @@ ShardedFolder::ShardedFolder(std::string path, ByteCheck check)
                 entries_.emplace(name, entry_from(entry));
             } catch (const ValueError& error) {
                 throw ValueError(str(printable(name), ": ", error.what()));
+            } catch (const IndexError& error) {
+                throw IndexError(str(printable(name), ": ", error.what()));
             }
         extra_ = std::move(tree["extra"]);
     } catch (const ValueError& error) {

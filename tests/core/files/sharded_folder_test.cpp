@@ -91,6 +91,13 @@ TEST(ShardedFolder, RejectsWritingAnIndexWithMissingElementsOrDifferentShapes) {
     EXPECT_FALSE(ShardedFolder::is_one(folder.path()));
 }
 
+TEST(ShardedFolder, NamesTheTensorWhoseEntryHasNoDtypeWhenItWritesAnIndex) {
+    const TemporaryFolder folder;
+    const Tree entries{{"w", Tree{{"shape", Tree::list({6})}, {"parts", Tree::list()}}}};
+    expect_error<IndexError>({"write_sharded_index: w: ", "dtype"},
+                             [&] { write_sharded_index(folder.path(), {entries}); });
+}
+
 TEST(ShardedFolder, RejectsInvalidIndices) {
     const TemporaryFolder folder;
     const auto expect_rejected = [&](const std::string& text, const char* reason) {
