@@ -3,17 +3,30 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
 namespace axle::kernels {
 namespace {
 
 constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+
+#if defined(__x86_64__) || defined(__i386__)
+// Returns whether the CPU converts f16 numbers. Clang 17 and older do not support
+// __builtin_cpu_supports("f16c").
+bool has_f16c() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 // Returns the index into kNames of the best target for this CPU.
 int best_target() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("bmi2"))
+        !__builtin_cpu_supports("bmi2") || !has_f16c())
         return 0;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
