@@ -175,14 +175,14 @@ HWY_INLINE Pack log1p(Pack x) {
     return select(rounded == x, y, y + (x - rounded) / u);
 }
 
-// Returns e^x - 1 within 4 ulp if x <= 84, as (u - 1) x / ln u with u = e^x rounded (Higham,
-// "Accuracy and Stability of Numerical Algorithms", 1.14.1). Above, the product (u - 1) x overflows
-// to infinity.
+// Returns e^x - 1 within 4 ulp, as (u - 1) x / ln u with u = e^x rounded (Higham, "Accuracy and
+// Stability of Numerical Algorithms", 1.14.1). If x > 20, where 1 is less than half an ulp of u,
+// returns u - 1, because the product overflows above 84.
 HWY_INLINE Pack expm1(Pack x) {
     const Pack u = exp(x), difference = u - Pack(1.0f);
     Pack y = select(u == Pack(1.0f), x, difference * x / log(u));
     y = select(difference == Pack(-1.0f), difference, y);
-    return select(u == Pack(INFINITY), u, y);
+    return select(x > Pack(20.0f), difference, y);
 }
 
 // Returns tanh x within 2 ulp: an odd minimax polynomial if |x| is below 0.625, and 1 - 2 /

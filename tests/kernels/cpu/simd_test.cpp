@@ -63,6 +63,16 @@ TEST(SimdPacks, ComputeExpLogTanhWithinTheDocumentedUlps) {
     EXPECT_LE(worst_ulp(formula::Tanh{}, std::tanh, -20.0f, 20.0f), 2.0);
 }
 
+// If x <= 0, Elu computes alpha scale expm1(input_scale x).
+TEST(SimdPacks, ComputeExpm1WithinTheDocumentedUlpsUntilItOverflows) {
+    constexpr formula::Elu kNegated{.alpha = 1, .scale = 1, .input_scale = -1};
+    constexpr formula::Elu kSame{.alpha = 1, .scale = 1, .input_scale = 1};
+    const auto negated = [](double x) { return std::expm1(-x); };
+    EXPECT_LE(worst_ulp(kNegated, negated, -88.7f, -1e-30f), 4.0);
+    EXPECT_LE(worst_ulp(kSame, std::expm1, -104.0f, -1e-30f), 4.0);
+    EXPECT_EQ(apply(kNegated, {-89.0f})[0], INFINITY);
+}
+
 TEST(SimdPacks, HandleSpecialValuesLikeTheCLibrary) {
     const float inf = INFINITY, nan = NAN;
     const std::vector<float> x = {inf,  -inf,  nan,    0.0f,   -0.0f,
