@@ -351,6 +351,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const std::vector<Tensor>& gradients, BackwardOptions options) {
     Pass pass(options, false);
     for (std::size_t i = 0; i < inputs.size(); ++i) pass.capture(inputs[i], i);
+    const SuspendDeferral no_queue;
     run_pass(pass, outputs, gradients, options.create_graph);
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < inputs.size(); ++i) result.push_back(pass.captured(i));

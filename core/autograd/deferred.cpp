@@ -53,6 +53,9 @@ DeferGradients::~DeferGradients() {
     input_leaf = input_before_;
 }
 
+SuspendDeferral::SuspendDeferral() : before_(std::exchange(queue, nullptr)) {}
+SuspendDeferral::~SuspendDeferral() { queue = before_; }
+
 bool is_deferring() { return queue != nullptr; }
 
 bool defer_gradients(std::vector<int> inputs, std::int64_t bytes, std::function<Grads()> compute) {

@@ -44,8 +44,8 @@ class GradientQueue {
     std::int64_t bytes_ = 0;
 };
 
-// While the scope exists, backward() on this thread puts gradients in the queue. So does grad(),
-// which then does not return these gradients.
+// While the scope exists, backward() on this thread puts gradients in the queue. grad() does not,
+// because it must return the gradients.
 class [[nodiscard]] DeferGradients {
   public:
     // Gradients of tensors that depend on the leaf `input` are not queued.
@@ -59,7 +59,19 @@ class [[nodiscard]] DeferGradients {
     const Impl* input_before_;
 };
 
-// Returns whether this thread has a queue.
+// Removes the queue of this thread while it exists. grad() uses it.
+class [[nodiscard]] SuspendDeferral {
+  public:
+    SuspendDeferral();
+    ~SuspendDeferral();
+    SuspendDeferral(const SuspendDeferral&) = delete;
+    SuspendDeferral& operator=(const SuspendDeferral&) = delete;
+
+  private:
+    GradientQueue* before_;
+};
+
+// Returns whether this thread has a queue. False while grad() runs.
 bool is_deferring();
 
 // Called by gradient rules. Queues compute(), which must return the gradients of some inputs of the

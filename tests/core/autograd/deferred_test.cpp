@@ -114,6 +114,18 @@ TEST(GradientQueue, IsNotUsedOutsideItsScopeOrWithCreateGraph) {
     EXPECT_EQ(queue.size(), 0u);
 }
 
+TEST(GradientQueue, IsNotUsedByGradWhichReturnsAllGradients) {
+    const Layers expected, layers;
+    expected.output().backward();
+    GradientQueue queue;
+    const DeferGradients scope(queue);
+    const auto gradients = autograd::grad({layers.output()}, layers.parameters);
+    EXPECT_EQ(queue.size(), 0u);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+        expect_close(gradients[i], expected.gradients()[i], 1e-13);
+    EXPECT_TRUE(autograd::is_deferring());
+}
+
 TEST(GradientQueue, SkipsFrozenParameters) {
     Layers layers;
     layers.parameters[2].set_requires_grad(false);
