@@ -145,7 +145,10 @@ std::int64_t Tensor::item_int() const {
         return axle::to(detach(), Device::cpu()).item_int();
     if (dtype() == i64 && numel() == 1 && device().is_cpu())
         return *static_cast<const std::int64_t*>(raw_data());
-    return static_cast<std::int64_t>(item());
+    const double value = item();
+    if (!(value >= -0x1p63 && value < 0x1p63))
+        throw ValueError(str("item_int: the value must be in [-2^63, 2^63): ", value));
+    return static_cast<std::int64_t>(value);
 }
 
 Tensor Tensor::detach() const {

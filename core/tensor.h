@@ -169,10 +169,10 @@ class Tensor {
     // version.
     View view();
     ConstView view() const;
-    // Return the value of a one-element tensor; item_int() truncates a floating value. Wait until a
-    // GPU has computed the value. Throw ShapeError for other numbers of elements, and DeviceError
-    // on the meta device. Throw DTypeError for a storage dtype, and UsageError for a sharded
-    // parameter.
+    // Return the value of a one-element tensor; item_int() truncates it (ValueError for NaN, or
+    // outside of int64). Wait until a GPU has computed the value. Throw ShapeError for other
+    // numbers of elements, DeviceError on the meta device, DTypeError for a storage dtype, and
+    // UsageError for a sharded parameter.
     double item() const;
     std::int64_t item_int() const;
     // Returns the value as T, with the rules of item(). bool is true for a value other than 0.

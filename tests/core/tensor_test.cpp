@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -104,6 +106,17 @@ TEST(Tensor, RejectsReadingElementsOfStorageDTypes) {
     EXPECT_THROW(x.item(), DTypeError);
 }
 
+TEST(Tensor, RejectsConversionOfNanAndValuesOutsideOfInt64ToIntegers) {
+    const double inf = std::numeric_limits<double>::infinity();
+    for (const double value : {std::nan(""), inf, -inf, 0x1p63, -0x1.8p63}) {
+        const Tensor x = full({}, value, {.dtype = f64});
+        EXPECT_THROW(x.item_int(), ValueError) << value;
+        EXPECT_THROW(x.item<int>(), ValueError) << value;
+    }
+    EXPECT_EQ(full({}, -0x1p63, {.dtype = f64}).item_int(), INT64_MIN);
+    EXPECT_EQ(full({}, -1.5, {.dtype = f64}).item_int(), -1);
+}
+
 TEST(Tensor, RejectsSourcesOfStorageDTypesAndUndefinedSourcesInCopy) {
     Tensor x = ones({2});
     for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
@@ -191,6 +204,16 @@ TEST(TypePromotion, MatchesPyTorch) {
     EXPECT_EQ((ones({2}, {.dtype = bf16}) * ones({}, {.dtype = f64})).dtype(), bf16);
     EXPECT_EQ((ones({2}, {.dtype = i64}) * ones({}, {.dtype = f32})).dtype(), f32);
     EXPECT_EQ((ones({2}, {.dtype = i64}) / 2).dtype(), f32);
+}
+
+TEST(To, RoundsI64ToF32Once) {
+    // Just above the middle of two floats; the nearest double is the middle.
+    const std::int64_t above = (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1;
+    const double next = 0x1p60 + 0x1p37;
+    EXPECT_EQ(full({70}, above, {.dtype = i64}).to(f32).to_vector(), std::vector<double>(70, next));
+    const Tensor strided = full({70, 2}, above, {.dtype = i64}).select(1, 0);
+    EXPECT_EQ(strided.to(f32).to_vector(), std::vector<double>(70, next));
+    EXPECT_EQ(full({}, above, {.dtype = i64}).to(bf16).item(), 0x1p60);
 }
 
 TEST(HalfTypes, RoundToNearestEvenAndKeepSpecialValues) {

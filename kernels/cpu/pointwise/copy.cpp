@@ -65,6 +65,12 @@ void identity(const void*, const void* const* in, void* out, std::int64_t n) {
     if (in[0] != out) std::memcpy(out, in[0], static_cast<std::size_t>(n) * sizeof(T));
 }
 
+void to_f32(const void*, const void* const* in, void* out, std::int64_t n) {
+    const auto* const x = static_cast<const std::int64_t*>(in[0]);
+    auto* const y = static_cast<float*>(out);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i]);
+}
+
 template <class T>
 void store_constant(const void* value, const void* const*, void* out, std::int64_t n) {
     std::fill_n(static_cast<T*>(out), n, *static_cast<const T*>(value));
@@ -75,8 +81,8 @@ void store_constant(const void* value, const void* const*, void* out, std::int64
 void copy(Cpu& on, ConstView x, View y) {
     if (x.dtype == y.dtype) return copy_same_type(x, y);
     // The lane type is i64 for two integer dtypes, f32 if both dtypes are f32, f16 or bf16, and f64
-    // otherwise. So only i64 values beyond 2^53 are rounded before they are converted to the
-    // result.
+    // otherwise. From i64 to f32, f16 or bf16, the lanes are converted from i64 to f32, because f64
+    // would round values beyond 2^53 once more.
     const bool small =
         (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
     const bool whole = is_integral(x.dtype) && is_integral(y.dtype);
@@ -87,6 +93,10 @@ void copy(Cpu& on, ConstView x, View y) {
     if (small) {
         const SpanInput in[] = {{x, DType::f32}};
         return run_spans(on, identity<float>, nullptr, in, 1, {y, DType::f32});
+    }
+    if (x.dtype == DType::i64 && y.dtype != DType::f64) {
+        const SpanInput in[] = {{x, DType::i64}};
+        return run_spans(on, to_f32, nullptr, in, 1, {y, DType::f32});
     }
     const SpanInput in[] = {{x, DType::f64}};
     run_spans(on, identity<double>, nullptr, in, 1, {y, DType::f64});
