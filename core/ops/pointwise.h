@@ -57,11 +57,13 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
     return y;
 }
 
-// Whether the slope of the formula F is constant except at single points, so that its curve is 0.
-template <class F, class... Linear>
-constexpr bool kIsOneOf = (std::is_same_v<F, Linear> || ...);
+template <class F, class... Others>
+constexpr bool kIsOneOf = (std::is_same_v<F, Others> || ...);
+
+// Whether the formula F is piecewise linear, so that its curve is 0. Add new formulas of this kind
+// to the list.
 template <class F>
-constexpr bool kHasConstantSlope =
+constexpr bool kIsPiecewiseLinear =
     std::is_base_of_v<kernels::formula::Steps, F> ||
     kIsOneOf<F, kernels::formula::Neg, kernels::formula::Abs, kernels::formula::Relu,
              kernels::formula::AddScalar, kernels::formula::MulScalar, kernels::formula::Clamp,
@@ -69,7 +71,7 @@ constexpr bool kHasConstantSlope =
              kernels::formula::Softshrink>;
 
 // Returns dx = dy f'(v), where v is the input of f, or its output if F::kSavesOutput is true. The
-// gradient of v can be differentiated again only if the slope of f is constant.
+// gradient of v can be differentiated again only if f is piecewise linear.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);
@@ -80,7 +82,7 @@ Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
                       const Tensor at = v.get();
                       Grads result(2);
                       if (needs[0]) result[0] = slope(op, f, g[0], at);
-                      if (needs[1] && kHasConstantSlope<F>) {
+                      if (needs[1] && kIsPiecewiseLinear<F>) {
                           result[1] = zeros_like(at);
                       } else if (needs[1]) {
                           if (grad_enabled()) refuse_third_derivative(op);

@@ -198,7 +198,8 @@ TEST(OnLeafFinal, CallsAllHooksOfThePassIfAHookRemovesItselfOrAddsHooks) {
     const Tensor x = leaf({1}, {1});
     std::vector<std::string> events;
     std::vector<autograd::HookHandle> added;
-    autograd::HookHandle once = autograd::on_leaf_final(x, [&](const Tensor&) {
+    autograd::HookHandle once;
+    once = autograd::on_leaf_final(x, [&](const Tensor&) {
         events.emplace_back("once");
         once.remove();
     });

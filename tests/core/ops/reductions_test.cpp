@@ -58,7 +58,7 @@ TEST(Unique, TreatsEachNanAsAValueOfItsOwn) {
     EXPECT_EQ(u.counts.to_vector(), (Values{1, 1, 1}));
 }
 
-// torch.searchsorted of PyTorch 2.15 returns the same positions.
+// The bisection of torch.searchsorted, which continues after NaN, gives these positions.
 TEST(Searchsorted, TreatsNanInTheSortedTensorLikePyTorch) {
     const double nan = std::nan("");
     const Tensor values = tensor({0.5, 1.5, 3.0, nan});

@@ -58,7 +58,7 @@ void expect_types_kept() {
         try {
             dist::throw_described(dist::describe_error(thrown), "load", "process 1");
         } catch (const std::exception& received) {
-            EXPECT_EQ(typeid(received), typeid(error)) << typeid(error).name();
+            EXPECT_TRUE(typeid(received) == typeid(error)) << typeid(error).name();
         }
     };
     (expect_kept(Errors("text")), ...);
@@ -73,7 +73,7 @@ TEST(ThrowDescribed, KeepsTheTypeOfEveryErrorOfAxle) {
             dist::describe_error(std::make_exception_ptr(OutOfMemory("text", 1, 2, 3, 4))), "load",
             "process 1");
     } catch (const std::exception& received) {
-        EXPECT_EQ(typeid(received), typeid(OutOfMemory));
+        EXPECT_TRUE(typeid(received) == typeid(OutOfMemory));
     }
 }
 

@@ -141,7 +141,8 @@ TEST(SimulateSchedule, RejectsDeadlock) {
 }
 
 TEST(SimulateSchedule, RejectsSchedulesWithoutRanksOrChunks) {
-    const Schedule empty{.name = "empty", .ranks = 0};
+    Schedule empty;
+    empty.ranks = 0;
     EXPECT_EQ(error_of(empty),
               "simulate: a schedule must have at least one rank and one chunk, and not a negative "
               "number of micro-batches: 0 ranks, 1 chunks, 1 micro-batches");
