@@ -125,7 +125,7 @@ SummaryWriter* MegatronEngine::log() {
     if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
     if (log_ == nullptr)
         log_ = make_owning<SummaryWriter>(plugin().tensorboard_dir,
-                                               SummaryWriterOptions{.purge_step = iteration()});
+                                          SummaryWriterOptions{.purge_step = iteration()});
     return log_.get();
 }
 

@@ -72,12 +72,14 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Calls `load`. Converts axle::Error, except FileError, OutOfMemory and CudaError, to FileError
-// with the path of the file.
+// Calls `load`. Returns the message of an axle::Error with the path of the file, or nullopt.
+// FileError, OutOfMemory and CudaError are not caught.
 template <class F>
-void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
+std::optional<std::string> mismatch_of(const StateFolder& folder, const std::string& stem,
+                                       F&& load) {
     try {
         load();
+        return std::nullopt;
     } catch (const FileError&) {
         throw;
     } catch (const OutOfMemory&) {
@@ -85,26 +87,14 @@ void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     } catch (const CudaError&) {
         throw;
     } catch (const Error& error) {
-        throw FileError(str(printable(folder.file(stem)), ": ", error.what()));
+        return str(printable(folder.file(stem)), ": ", error.what());
     }
 }
 
-// Calls `check`, which compares the parts of a state with an object. An error that fitting() would
-// convert is stored in `mismatch`, because the parts are not damaged, but belong to another object.
+// Calls `load`. Throws FileError if its state does not match the object (mismatch_of()).
 template <class F>
-void matching(const StateFolder& folder, const std::string& stem, std::string& mismatch,
-              F&& check) {
-    try {
-        check();
-    } catch (const FileError&) {
-        throw;
-    } catch (const OutOfMemory&) {
-        throw;
-    } catch (const CudaError&) {
-        throw;
-    } catch (const Error& error) {
-        if (mismatch.empty()) mismatch = str(printable(folder.file(stem)), ": ", error.what());
-    }
+void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
+    if (const auto mismatch = mismatch_of(folder, stem, load)) throw FileError(*mismatch);
 }
 
 template <class T>
@@ -238,14 +228,19 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory, bool stri
     together("load_state", [&] {
         const StateFolder& folder = *state.folder;
         read_parts(state);
+        // Parts that do not match the objects are not damaged, so load() does not skip them.
+        const auto check = [&](const std::string& stem, const auto& matches) {
+            const auto mismatch = mismatch_of(folder, stem, matches);
+            if (mismatch && state.mismatch.empty()) state.mismatch = *mismatch;
+        };
         for (std::size_t i = 0; i < state.models.size(); ++i)
             if (state.model_parts[i])
-                matching(folder, numbered("model", i), state.mismatch, [&] {
+                check(numbered("model", i), [&] {
                     dist::check_sharded(*state.model_parts[i], *state.models[i], strict);
                 });
         for (std::size_t i = 0; i < state.optimizer_parts.size(); ++i)
             if (state.optimizer_parts[i])
-                matching(folder, numbered("optimizer", i), state.mismatch, [&] {
+                check(numbered("optimizer", i), [&] {
                     dist::check_sharded(*state.optimizer_parts[i], *prepared_.optimizers()[i]);
                 });
         for (std::size_t i = 0; i < state.models.size(); ++i)

@@ -1,6 +1,7 @@
 """The floating-point operations of training steps, and the peaks of the machine."""
 
 import json
+import pathlib
 import subprocess
 import tempfile
 
@@ -51,9 +52,10 @@ OPERATIONS = {
 
 def peaks(axle, threads):
     """The operations per second that `axle bench` measures with this number of threads, by dtype."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "peaks.json"
         subprocess.run([axle, "bench", "matmul:64x64x64", "--dtype", "f32", "--threads",
                         str(threads), "--cache", "hot", "--compare", "none", "--min-time", "0.01",
-                        "--json", file.name], check=True, capture_output=True)
-        found = json.load(file)["peaks"][0]
+                        "--json", str(path)], check=True, capture_output=True)
+        found = json.loads(path.read_text())["peaks"][0]
     return {name: 1e9 * found[f"{name}_gflops"] for name in ("f32", "bf16")}
