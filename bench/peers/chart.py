@@ -3,7 +3,7 @@
 import html
 import math
 
-LEFT, WIDTH, ROW = 150, 780, 34
+LEFT, WIDTH, ROW = 150, 820, 34
 # Bars end at these speedups, on a logarithmic axis.
 LOW, HIGH = 0.5, 32
 
@@ -16,7 +16,7 @@ def text(x, y, content, **attributes):
 def chart(rows, cpu):
     """Returns an SVG. Bars to the right of the line at 1 are rows in which Axle is faster than the
     best peer."""
-    right = WIDTH - 200
+    right = WIDTH - 240
 
     def position(speedup):
         share = math.log(min(max(speedup, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
