@@ -135,7 +135,7 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
 // options.changed_identity. Does nothing without options.check_identity or a saved identity.
 void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
     const CheckpointLabel* const label = state.folder->label();
-    if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;
+    if (!options.check_identity || label == nullptr || label->identity.empty()) return;
     const auto may_differ = [&](const std::string& field) {
         const auto& changed = options.changed_identity;
         return std::find(changed.begin(), changed.end(), field) != changed.end();

@@ -88,6 +88,7 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
         throw FileError(str("load_state: ", printable(folder.string()),
                             " contains no checkpoint that every process can read; pass input_dir"));
     std::vector<std::string> paths;
+    paths.reserve(found.size());
     for (auto& [iteration, path] : found) paths.push_back(std::move(path));
     return paths;
 }
