@@ -33,7 +33,7 @@ Tree new_numbers(const std::vector<bool>& in_parts, const std::vector<nn::StateD
     for (std::size_t i = 0; i < weights.size(); ++i)
         if (keeps_positions ? in_parts[i] : weights[i].empty())
             numbers.push_back(static_cast<std::int64_t>(i));
-    if (numbers.size() != 0 && numbers.size() != count)
+    if (!numbers.empty() && numbers.size() != count)
         throw UsageError(
             str("save_state: hooks must keep or remove the weights of all models that are saved in "
                 "parts: ",
