@@ -152,7 +152,7 @@ TEST(TensorAllocationFailure, ThrowsOnAllProcessesIfEveryBatchSizeFails) {
     }
 }
 
-TEST(TensorAllocationFailure, OfALoaderWorkerIsRethrownInTheLoop) {
+TEST(TensorAllocationFailure, IsRethrownInTheLoopIfALoaderWorkerFails) {
     const LimitedThread limited;
     std::atomic<int> fails_at = -1;
     data::DataLoader loader(

@@ -26,7 +26,8 @@ DeepSpeedPlugin resolved_plugin(const DeepSpeedPlugin& plugin) {
     return *resolved({.deepspeed_plugin = plugin}).deepspeed_plugin;
 }
 
-// Returns a configuration with an empty zero_optimization and the given values.
+// Returns a configuration that has the section zero_optimization, and the given values by their
+// dotted names.
 DeepSpeedConfig with(const Tree& values = Tree::map()) {
     DeepSpeedConfig config(Tree{{"zero_optimization", Tree::map()}});
     for (const auto& [name, value] : values.entries()) config.set(name, value);

@@ -134,7 +134,7 @@ TEST(FsdpPlugin, RejectsUnknownVersions) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategies) {
+TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategiesAndRejectsOthers) {
     const std::vector<std::string> names = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                             "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -168,7 +168,7 @@ TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, RejectsStrategiesThatContradictTheVersionOrEachOther) {
+TEST(FsdpPlugin, RejectsContradictoryStrategiesAndWarnsAboutDeprecatedOnes) {
     expect_warning("sharding_strategy: deprecated", {.sharding_strategy = "NO_SHARD"});
     EXPECT_EQ(resolved({.sharding_strategy = "NO_SHARD"}).strategy(), "NO_SHARD");
     expect_refused(

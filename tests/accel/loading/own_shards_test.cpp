@@ -1,6 +1,6 @@
 // Tests prepared loaders whose processes read their own shards. Every row is read once, and all
-// ranks have the same number of steps, unless drop_last or even_batches changes this. A pass that
-// is resumed from a checkpoint continues exactly after the saved step.
+// ranks have the same number of steps, unless drop_last is true or even_batches is false. A pass
+// that is resumed from a checkpoint continues exactly after the saved step.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

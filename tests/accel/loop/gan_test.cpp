@@ -82,7 +82,8 @@ struct Gan {
 
 const optim::GradScalerOptions kScaler{.init_scale = 1024, .growth_interval = 3};
 
-// Trains the reference models with a loop that makes all calls of the Accelerator explicitly. The
+// Trains the reference models without an Accelerator: the loop itself scales, unscales, clips and
+// skips steps. The
 // critic steps between the two losses.
 Gan by_hand(const Nets& start) {
     Gan gan(start);

@@ -106,7 +106,7 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
     EXPECT_EQ(after.descriptors, before.descriptors);
     EXPECT_EQ(after.threads, before.threads);
     EXPECT_GT(after.memory.allocations, before.memory.allocations + steps);
-    // The memory of a sanitizer grows, so builds with a sanitizer are not checked.
+    // The memory of a sanitizer grows, so resident memory is not checked in builds with one.
     EXPECT_TRUE(kSanitized || after.resident - before.resident <= 64 << 10)
         << after.resident - before.resident << " bytes";
 }

@@ -164,7 +164,7 @@ struct ScaledStep : AbstractTrainStep {
 };
 
 // Covers 16.custom_train_step_class.
-TEST(MegatronEngine, CreatesTheCustomTrainStepWithItsArguments) {
+TEST(MegatronEngine, CreatesTheCustomTrainStepWithItsArgumentsAndRejectsNull) {
     const Tensor ids = pipeline_batch(2)["input_ids"].tensor();
     EngineRun plain(pipeline_gpt(), alone({}));
     MegatronEngine reference(plain.accelerator, plain.model);

@@ -189,7 +189,7 @@ TEST(Fp16Pipeline, HalvesTheScaleUntilTheGradientsOfAllStagesAreFinite) {
         for (int step = 0; step < 5; ++step) {
             accelerator.pipeline_step(model, Tree{{"x", ones({2, 4})}}, mean_loss);
             const bool is_finite = std::isfinite(sum(own.grad()).item());
-            // 256 * scale / 2 is larger than the largest f16, 65504, for scales above 511.
+            // 256 * scale / 2 exceeds the largest f16, 65504, if the scale is at least 512.
             const bool overflows = scale > 511;
             EXPECT_EQ(is_finite, group->rank() == 1 || !overflows) << "step " << step;
             optimizer.step();

@@ -21,7 +21,7 @@ struct Outputs {
     Tensor logits, gradient;
 };
 
-// Computes outputs and gradients of an f32 model with bf16 parameters.
+// Computes outputs and gradients of an f32 model whose parameters are gathered in bf16.
 Outputs outputs_of(nn::Gpt& model, const Group& group, const std::string& mixed_precision,
                    std::optional<DType> output_dtype, bool to_f32) {
     accel::FullyShardedDataParallelPlugin plugin{

@@ -138,7 +138,8 @@ TEST(DummyScheduler, AdvancesOncePerUpdateOnSeveralProcesses) {
             optimizer.zero_grad();
         }
         EXPECT_EQ(schedule->last_epoch(), 4);
-        EXPECT_EQ(schedule.get_last_lr()[0], 0.375);  // 3/8, because the first step has rate 0
+        EXPECT_EQ(schedule.get_last_lr()[0],
+                  0.375);  // 3/8, because the rate is 0 at epochs 0 and 1
     });
 }
 

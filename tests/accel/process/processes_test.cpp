@@ -174,7 +174,8 @@ TEST(DeterministicTraining, IsIndependentOfTheNumberOfProcesses) {
     }
 }
 
-// The test saves in the middle of an accumulation window. Every rank has its own random state.
+// The test saves after the first update, in the middle of a pass. Every rank has its own random
+// state.
 // Covers 23.saved.
 TEST(Accelerator, ResumesFromACheckpointOnSeveralProcesses) {
     const tests::TemporaryFolder folder;
