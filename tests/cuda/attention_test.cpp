@@ -112,7 +112,8 @@ TEST_F(GpuAttention, DropsTheSameWeightsInForwardAndBackward) {
     const Tensor dv = matmul(transpose(weights, -2, -1), to(back(dout), f64));
     expect_close(back(first[3]), dv, 2e-2);
     // The gradient of q is dq = dscores k / 8, where dscores = whole * (dweights - rowsum(dweights
-    // * whole)) and dweights = kept * dout / (1 - p). `whole` are the weights before dropout.
+    // * whole)) and dweights = kept * dout / (1 - p). `whole` contains the weights before
+    // dropout.
     const Tensor dweights = kept * to(back(dout), f64) / (1 - kDropped);
     const Tensor dscores = whole * (dweights - sum(dweights * whole, {-1}, true));
     const Tensor dq = matmul(dscores, to(back(qkv[1]), f64)) / std::sqrt(double{keys});

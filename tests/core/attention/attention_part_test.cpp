@@ -65,7 +65,8 @@ TEST(AttentionParts, AddUpToTheWholeAttention) {
 }
 
 // Attention to a part of the heads, queries and keys must drop the same weights as the whole
-// attention. Odd sizes begin within a block of random numbers.
+// attention. If the length of the sequences is odd, some rows of weights begin within a block of
+// random numbers.
 TEST(AttentionParts, DropTheSameWeightsAsTheWholeAttention) {
     for (const DType dtype : {f32, f64})
         for (const std::int64_t time : {24, 37}) {

@@ -94,7 +94,7 @@ TEST(RegisterHook, StopsWhenItsHandleIsDestroyedOrRemovedByTheHook) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST(RegisterHook, OfAnEarlierValueSurvivesAChangeInPlace) {
+TEST(RegisterHook, CallsHooksOfTheValuesBeforeAndAfterAChangeInPlace) {
     Tensor m = leaf({1, 1}) * 2.0;
     Values earlier, later;
     const auto before = m.register_hook([&](const Tensor& g) { earlier = g.to_vector(); });

@@ -12,8 +12,8 @@ namespace axle::tests {
 
 // Passes operations to another file system. The operation with the number `failing`, counted from
 // 0, returns -error and does not take place; a close always takes place. With the error 0, a write
-// stores only half of its bytes. Counts all operations that can fail, except operations that only
-// read.
+// stores only half of its bytes, and all other operations take place. Counts all operations that
+// can fail, except operations that only read.
 class FaultyFileSystem : public FileSystem {
   public:
     FaultyFileSystem(FileSystem& system, std::size_t failing, int error)

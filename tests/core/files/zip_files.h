@@ -1,4 +1,4 @@
-// Writes zip files of stored entries.
+// Functions that return the bytes of zip files with stored entries.
 #pragma once
 
 #include <cstddef>

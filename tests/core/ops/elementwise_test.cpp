@@ -76,7 +76,7 @@ TEST(Equal, ComparesShapesAndElements) {
     EXPECT_TRUE(equal(zeros({0, 2}), zeros({0, 2})));
 }
 
-TEST(Signbit, OfNegativeZeroIsTrueAndCopysignTakesIt) {
+TEST(Signbit, IsTrueForNegativeZeroAndAgreesWithCopysign) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         const Tensor x = tensor({-0.0, 0.0, -2.0, -kInfinity, 1.0}, {5}, {dtype});
         EXPECT_TRUE(equal(signbit(x), tensor({1, 0, 1, 1, 0}).to(boolean))) << dtype;

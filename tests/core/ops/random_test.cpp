@@ -189,7 +189,7 @@ TEST(Multinomial, DrawsInProportionToWeights) {
 }
 
 // The first draw follows the weights; the second draw follows the remaining weights.
-TEST(Multinomial, DrawsWithoutReplacement) {
+TEST(Multinomial, DrawsInProportionToRemainingWeightsWithoutReplacement) {
     manual_seed(9);
     const Tensor weights = expand(tensor(std::vector<double>{1, 3, 4}, {3}), {kSamples, 3});
     const auto drawn = multinomial(weights, 2).to_vector();

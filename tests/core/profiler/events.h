@@ -10,7 +10,7 @@
 
 namespace axle::tests {
 
-// event() returns the only event with this name, and row() returns the first row. Both throw
+// event() returns the only event with a name, and row() returns the first row with it. Both throw
 // std::runtime_error if there is none, and event() also throws it if there are several.
 inline const profiler::Event& event(const profiler::Trace& trace, const std::string& name) {
     const profiler::Event* found = nullptr;
