@@ -159,11 +159,12 @@ TEST_F(DeviceMapOnGpu, SelectsTheDeviceOfALoadedModel) {
 #if AXLE_SIMULATED_GPU
 class BatchCopies : public GpuTest {};
 
-// The simulated GPU runs work only when the host waits. If the work that was queued before a copy
-// has not run, the host has not waited for the copy.
+// The simulated GPU runs all queued work when the host waits, and a single operation in each event
+// query. If the work that was queued before a copy has not run completely, the host has not waited
+// for the copy.
 // Covers 4.non_blocking.
 TEST_F(BatchCopies, SynchronizeOnlyIfPinnedAndBlocking) {
-    static constexpr int kQueued = 1000;  // event queries run some queued work, but much less
+    static constexpr int kQueued = 1000;  // more than event queries run
     for (const bool pin : {false, true})
         for (const bool non_blocking : {false, true}) {
             SCOPED_TRACE(str("pinned: ", pin, ", non_blocking: ", non_blocking));

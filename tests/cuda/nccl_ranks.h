@@ -151,8 +151,8 @@ inline std::vector<std::string> outcomes_on_gpus(
     return errors;
 }
 
-// Runs f(group, device) on every rank, and expects no exceptions. The ranks share GPU 0 if the
-// machine has fewer GPUs than ranks.
+// Runs f(group, device) on every rank, and expects no exceptions. On real GPUs, the ranks share GPU
+// 0 if the machine has fewer GPUs than ranks.
 inline void on_gpu_ranks(
     int ranks, const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f) {
     const bool apart = kSimulated || cuda::device_count() >= ranks;

@@ -1,5 +1,5 @@
-// Tests the GPU runtime in unusual situations: captures during other work, destroyed streams, and
-// little memory.
+// Tests the GPU runtime in unusual situations, such as captures during other work, destroyed
+// streams, little memory, and events that were not recorded.
 #include <algorithm>
 #include <random>
 #include <thread>

@@ -1,4 +1,5 @@
-// Tests that saved positions are exact at every batch and for any number of processes. Each process
+// Tests that a saved state resumes a pass exactly after any batch, on the same or another number of
+// processes, and which states are rejected. Each process
 // is simulated by a loader on which shard() was called.
 #include <limits>
 

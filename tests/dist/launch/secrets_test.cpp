@@ -39,7 +39,7 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-// The variable that makes this program a rank. Its value is the rank's folder.
+// The variable that makes this program a rank. Its value is the folder of the test.
 constexpr const char* kFolderVariable = "AXLE_TEST_RANK_FOLDER";
 // The variable with the exit code of rank 1.
 constexpr const char* kCodeVariable = "AXLE_TEST_RANK_1_EXITS";

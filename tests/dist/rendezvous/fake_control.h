@@ -1,5 +1,6 @@
 // A stand-in for Control for ranks that are threads of one test. set() and get() use a store, and
-// report() records the first failure. Collective calls need no agreement, and add() does nothing.
+// report() records the first failure. Collective calls need no agreement. add(), open_group(),
+// note() and on_failure() do nothing.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Tests sharded models that were constructed without memory.
+// Tests sharded models that were constructed without memory, parts in files, and unshard().
 #include <cstdint>
 #include <cstdio>
 #include <exception>

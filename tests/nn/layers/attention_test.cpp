@@ -81,7 +81,8 @@ TEST(MultiheadAttention, ComputesTheGradientOfAFloatingMask) {
     const Tensor gradient = mask.grad().clone();
     EXPECT_GT(max(abs(gradient)).item(), 1e-3);
     mask.zero_grad();
-    // The weights are computed by a softmax, whose gradient autograd knows.
+    // forward_with_weights() computes the weights with differentiable ops. The expected gradient is
+    // the gradient of these ops.
     sum(layer.forward_with_weights(x, x, x, {.attn_mask = mask}).first * target).backward();
     expect_close(gradient, mask.grad(), 1e-12);
 }
