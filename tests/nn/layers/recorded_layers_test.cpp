@@ -16,7 +16,8 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::RecordedCase;
 
-// Calls a layer with the recorded arguments a and b, and compares the result and the gradients.
+// Calls a layer with the recorded argument a, and also b if it has two arguments. Compares the
+// result, the gradients and the state after the call.
 template <class Layer>
 void check_layer(const std::string& name, Layer layer, bool training = true) {
     SCOPED_TRACE(name);

@@ -31,7 +31,8 @@ std::map<std::string, Tensor> outputs_of(const Tensor& y, const nn::LSTMState& s
 constexpr std::int64_t kIn = 2, kHidden = 3;
 const std::vector<std::int64_t> kLengths = {3, 5, 2};
 
-// Runs a layer on the recorded inputs. `state` is the initial state.
+// Runs a layer on the recorded inputs from the initial state `state`, and compares results and
+// gradients with the recording.
 template <class Layer, class State>
 void check_layer(RecordedCase& recorded, Layer layer, const State& state, bool packed,
                  bool batch_first) {
