@@ -7,10 +7,10 @@
 // Prints JSON: for each schedule and delay, the measured and the simulated time of a step, the
 // simulated idle share, and the idle share of each rank (medians over steps).
 //
-// UNIT_MS (30 by default) is the time that the stages of a rank need for a micro-batch: for the
-// forward pass, for the gradients of inputs, and for the gradients of weights. STEPS (5 by default)
-// is the number of measured steps. DELAY_MS are the delays; by default 0, UNIT_MS / 6 and UNIT_MS /
-// 3.
+// UNIT_MS (30 by default) is the time that the stages of a rank need for each part of a
+// micro-batch: the forward pass, the gradients of inputs, and the gradients of weights. STEPS (5 by
+// default) is the number of measured steps. DELAY_MS are the delays; by default 0, UNIT_MS / 6 and
+// UNIT_MS / 3.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

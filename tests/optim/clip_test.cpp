@@ -81,7 +81,7 @@ TEST(ClipGradNorm, SkipsParametersWithoutGradient) {
     EXPECT_FALSE(none.grad().defined());
 }
 
-TEST(ClipGradNorm, RejectsAnUndefinedParameter) {
+TEST(ClipGrad, RejectsAnUndefinedParameter) {
     expect_error<UsageError>({"clip_grad_norm_: a parameter is undefined"},
                              [] { clip_grad_norm_({Tensor()}, 1); });
     expect_error<UsageError>({"clip_grad_value_: a parameter is undefined"},
@@ -106,7 +106,7 @@ TEST(ClipGradNorm, ScalesStridedGradients) {
     EXPECT_EQ(grad.to_vector(), now);
 }
 
-TEST(ClipGradNorm, ThrowsForNonFiniteNormOnRequest) {
+TEST(ClipGradNorm, RejectsNonFiniteNormsOnRequestAndAZeroNormType) {
     const Tensor param = with_grad({1, std::numeric_limits<double>::infinity()});
     expect_error<ValueError>(
         {"clip_grad_norm_: the norm of the gradients is not finite: order 2, norm inf"},

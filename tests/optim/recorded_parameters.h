@@ -20,6 +20,7 @@ inline Params parameters(DType dtype = f64) {
             tensor(std::vector<double>(values.begin() + 6, values.end()), {3}, options)};
 }
 
+// Sets the gradients of step `t` (from 1), which depend on the values of the parameters.
 inline void set_gradients(const Params& params, int t) {
     int i = 0;
     for (const Tensor& param : params) {

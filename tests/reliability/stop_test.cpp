@@ -228,8 +228,8 @@ class InterruptedTrainer : public Trainer {
             << ended.text();
         return true;
     }
-    // Expects that a run has no process, no damaged checkpoint, and a newest checkpoint that is not
-    // older than `newest_`.
+    // Expects that a run has no process and no damaged checkpoint, and that its newest checkpoint
+    // is not older than `newest_`. Then sets newest_ to its iteration, or 0 if there is none.
     void expect_whole_run(const std::string& out) {
         EXPECT_TRUE(comes_true([&] { return processes_with(folder_ / out).empty(); },
                                std::chrono::seconds(2)))

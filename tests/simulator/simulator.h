@@ -1,7 +1,7 @@
 // A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. A program
-// that links the simulator in place of the runtime has one device. The environment variable
-// AXLE_SIMULATOR_DEVICES can set another number. The simulator runs the kernels in kernels/cuda/,
-// compiled by the host compiler (device.h).
+// that links the simulator in place of the runtime, and plugged_in.cpp, has one device. The
+// environment variable AXLE_SIMULATOR_DEVICES can set another number. The simulator runs the
+// kernels in kernels/cuda/, compiled by the host compiler (device.h).
 //
 // The work of a stream runs only when a thread waits for it; a query runs a part of it. Work that
 // is not ordered by a stream or an event therefore runs out of order. The host can access device

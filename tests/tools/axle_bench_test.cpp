@@ -73,7 +73,7 @@ std::string text_of(const std::vector<std::string>& lines) {
     return text;
 }
 
-TEST(BenchTiming, HasTheMedianAndTheInterquartileRange) {
+TEST(BenchTiming, HasTheMedianAndTheInterquartileRangeRelativeToIt) {
     const bench::Timing timing = bench::timing_of({5, 1, 2, 4, 3}, 10);
     EXPECT_EQ(timing.seconds, 3);
     EXPECT_NEAR(timing.spread, (4.0 - 2.0) / 3, 1e-12);
@@ -335,7 +335,7 @@ TEST_F(AxleBench, RejectsShapesThatContradictThemselvesOrExceedMemory) {
                     "'1000000000000x1000'"});
 }
 
-TEST_F(AxleBench, RejectsATargetThatDoesNotExist) {
+TEST_F(AxleBench, AcceptsOnlyTargetsOfTheBuild) {
     expect_usage_error({"--target", "sse9"},
                        "bench: the target must be one of baseline, avx2, avx512, avx512_bf16: "
                        "'sse9'");

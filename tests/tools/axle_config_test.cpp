@@ -369,7 +369,7 @@ TEST(EstimateMemory, ReadsFoldersConfigurationsAndHeaders) {
     EXPECT_EQ(model_size(tensors_of(folder.path())).total, 6 * 4 + 5 * 8);
 }
 
-TEST(EstimateMemory, RejectsInvalidConfigurations) {
+TEST(EstimateMemory, RejectsInvalidConfigurationsAndMissingModels) {
     tests::TemporaryFolder folder;
     const auto with = [&](const std::string& text) {
         write_file_atomically(folder / "config.json", text);

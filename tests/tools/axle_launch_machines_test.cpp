@@ -52,7 +52,8 @@ class AxleLaunchOnMachines : public AxleLaunch {
         return finish(pid).code;
     }
     std::string output(int machine) { return read_file(folder_ / "out" + std::to_string(machine)); }
-    // Returns a script that waits for 60 s, or exits immediately if it runs after a restart.
+    // Returns a program that prints its rank and port, writes its process id to the file
+    // pid<rank>, and waits for 60 s. After a restart, it does not wait.
     std::string until_restart() {
         return "sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_PORT; echo $$ >" + (folder_ / "pid") +
                "$RANK; test $AXLE_RESTART_COUNT != 0 || sleep 60'";

@@ -1,5 +1,5 @@
-// Tests configuration files of launches and the YAML format against files written by Accelerate and
-// PyYAML (tests/golden).
+// Tests configuration files of launches, with files that Accelerate has written
+// (tests/golden/accelerate_config), and the YAML format.
 #include "tools/axle/cluster_config.h"
 
 #include <algorithm>

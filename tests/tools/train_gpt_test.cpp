@@ -164,7 +164,7 @@ TEST_F(TrainGpt, InitializesFromASavedModelFolder) {
     EXPECT_LT(metrics("b")[0]["loss"], metrics("a")[0]["loss"]);
 }
 
-TEST_F(TrainGpt, StoresTheVocabularyWithTheModel) {
+TEST_F(TrainGpt, KeepsTheVocabularyOfTheModelThatItStartsFrom) {
     const std::string narrow = folder_ / "narrow.txt";
     std::string text;
     for (int i = 0; i < 300; ++i) text += i % 7 == 3 ? "el " : "an ";

@@ -135,7 +135,7 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
                    {"conv1.weight", "layers.0.weight"});
 }
 
-// The test trains on the real digits in the folder that the variable AXLE_DATA names.
+// Trains on MNIST, which is in the folder mnist of the folder that the variable AXLE_DATA names.
 TEST_F(TrainVision, RecognizesHandwrittenDigitsInALongRun) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";

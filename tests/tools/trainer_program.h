@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Arguments = std::vector<std::string>;
 
+// Returns the lines of a file, without a last line that has no line break yet.
 inline std::vector<std::string> lines_of(const std::string& path) {
     std::vector<std::string> lines;
     std::ifstream stream(path);

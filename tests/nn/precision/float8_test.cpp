@@ -24,7 +24,7 @@ using nn::Linear;
 constexpr std::int64_t kRows = 20, kIn = 32, kOut = 16;
 constexpr std::size_t kEvery = 7;
 
-// Returns an operand of the recording, computed with the formula of the recording's script.
+// Returns an operand of tests/golden/record_float8.py, which uses the same formula.
 Tensor formula(const Shape& shape, double size, double phase) {
     std::vector<double> values;
     for (std::int64_t i = 0; i < numel(shape); ++i)

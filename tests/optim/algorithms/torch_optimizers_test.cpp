@@ -1,5 +1,5 @@
-// Tests the optimizers of training loops with step(): steps, states and options against recordings
-// of PyTorch, and their errors.
+// Tests optimizers of PyTorch: their steps, states and options against recordings, resuming, dtypes
+// and errors.
 #include <cmath>
 #include <memory>
 #include <set>
