@@ -133,7 +133,7 @@ TEST(RegisteredHooks, ReceiveAllTensorsOfStructuredResults) {
     expect_same_bits(y[4].detach(), state.h[0].detach());
 }
 
-TEST(RegisteredHooks, RunWithCheckpointing) {
+TEST(RegisteredHooks, RunOnceWithCheckpointing) {
     nn::Linear layer(3, 2);
     layer.set_checkpointing();
     int calls = 0;

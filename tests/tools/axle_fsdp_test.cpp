@@ -281,7 +281,7 @@ TEST_F(AxleToFsdp2, WritesTheConvertedFile) {
 }
 
 // Covers 26.to-fsdp2.
-TEST_F(AxleToFsdp2, RejectsMissingAndExistingFiles) {
+TEST_F(AxleToFsdp2, RejectsMissingInputsExistingOutputsAndFilesWithoutFsdpOptions) {
     const std::string path =
         write("old.yaml", "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n");
     const auto refused = [&](int code, Arguments flags, const std::string& words) {

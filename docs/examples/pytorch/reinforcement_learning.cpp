@@ -18,8 +18,8 @@ class CartPole {
         x_ = start[0], speed_ = start[1], angle_ = start[2], turn_ = start[3];
     }
     Tensor state() const { return axle::tensor({x_, speed_, angle_, turn_}).to(axle::f32); }
-    // Pushes the cart to the left (0) or to the right (1) for 20 ms. Returns whether the
-    // pole still stands and the cart is still on its track.
+    // Pushes the cart to the left (0) or to the right (1) for 20 ms. Returns whether the pole still
+    // stands and the cart is still on its track.
     bool step(std::int64_t action) {
         constexpr double kGravity = 9.8, kCart = 1, kPole = 0.1, kHalf = 0.5, kSeconds = 0.02;
         const double force = action == 1 ? 10 : -10, total = kCart + kPole;

@@ -1,6 +1,6 @@
 // Tests that all training loops end with an error if the loop of one process fails or ends early.
-// The error names this process or the reason. If the failed
-// process catches its error and its loop does not communicate, the group stays usable.
+// The error names this process or the reason. If the failed process catches its error and its loop
+// does not communicate, the group stays usable.
 #include <chrono>
 #include <string>
 #include <vector>

@@ -83,8 +83,7 @@ struct Gan {
 const optim::GradScalerOptions kScaler{.init_scale = 1024, .growth_interval = 3};
 
 // Trains the reference models without an Accelerator: the loop itself scales, unscales, clips and
-// skips steps. The
-// critic steps between the two losses.
+// skips steps. The critic steps between the two losses.
 Gan by_hand(const Nets& start) {
     Gan gan(start);
     optim::GradScaler scaler(kScaler);

@@ -35,7 +35,7 @@ TEST(JsonCases, MatchAllRecordedExamples) {
     EXPECT_GT(report.passed, 600);
 }
 
-TEST(JsonCases, PassForTheFilesInTheFolderThatAxleCasesNames) {
+TEST(JsonCases, PassForTheFilesInTheFolderOfTheVariableAxleCases) {
     const char* folder = std::getenv("AXLE_CASES");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_CASES is not set to a folder of JSON files";
     std::vector<std::string> paths;

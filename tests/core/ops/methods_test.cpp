@@ -33,7 +33,7 @@ TEST(TensorMethods, ReturnFlatIndicesFromArgmaxAndArgmin) {
     EXPECT_EQ(x.t().argmin().item<int>(), 1);
 }
 
-TEST(TensorMethods, ReturnItemAsType) {
+TEST(TensorMethods, ReturnItemAsTheRequestedType) {
     const Tensor x = tensor(2.75);
     static_assert(std::is_same_v<decltype(x.item<float>()), float>);
     EXPECT_EQ(x.item<float>(), 2.75f);

@@ -1,6 +1,6 @@
 // Tests that a saved state resumes a pass exactly after any batch, on the same or another number of
-// processes, and which states are rejected. Each process
-// is simulated by a loader on which shard() was called.
+// processes, and which states are rejected. Each process is simulated by a loader on which shard()
+// was called.
 #include <limits>
 
 #include <gmock/gmock.h>

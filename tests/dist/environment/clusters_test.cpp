@@ -81,7 +81,8 @@ std::string launched(int size) {
                " --gtest_brief=1 --gtest_filter=LaunchedProcess.*");
 }
 
-// The stand-in for srun starts two of the 32 tasks here, with the variables that srun sets.
+// The stand-in for srun starts two tasks on this machine instead of 32, with the variables that
+// srun sets.
 // Covers 27.RANK, 30.22.
 TEST(ClusterExamples, StartAJobWithTheBatchScriptOfSlurm) {
     const std::string script = text_of("train.sbatch");

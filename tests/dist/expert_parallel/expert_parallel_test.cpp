@@ -184,7 +184,7 @@ TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
     });
 }
 
-TEST(ExpertParallel, RejectsModelsThatCannotBeDividedAndLaterSharding) {
+TEST(ExpertParallel, RejectsLaterShardingAndModelsThatCannotBeDivided) {
     auto nets = clones_of(sparse_net(), 3);
     on_ranks(3, [&](const Group& group) {
         SparseNet net = std::move(nets[at(group)]);

@@ -1,6 +1,5 @@
 // Tests that dropout does not depend on the numbers of processes that share sequences and divide
-// layers. Each rank is
-// a process, because the threads of a process share a random generator.
+// layers. Each rank is a process, because the threads of a process share a random generator.
 #include <chrono>
 #include <cmath>
 #include <string>

@@ -111,7 +111,7 @@ TEST(OptimizerParamScheduler, IncreasesTheWeightDecay) {
 }
 
 // Covers 16.is_train_batch_min.
-TEST(OptimizerParamScheduler, KeepsTheRatiosOfGroupsAndCountsIncrements) {
+TEST(OptimizerParamScheduler, KeepsTheRatiosOfGroupsAndAdvancesByItsIncrement) {
     AdamW optimizer(std::vector<AdamW::Group>{
         {{zeros({2}).set_requires_grad()}, {.lr = 1, .weight_decay = 0.5}},
         {{zeros({2}).set_requires_grad()}, {.lr = 0.5, .weight_decay = 0}}});

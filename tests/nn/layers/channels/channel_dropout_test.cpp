@@ -23,7 +23,7 @@ void expect_whole_channels(const Tensor& y, int kept, double p) {
     EXPECT_NEAR(values, 1 / (1 - p), 1e-6);
 }
 
-TEST(ChannelDropout, DropsWholeChannels) {
+TEST(ChannelDropout, DropsWholeChannelsInTrainingOnly) {
     manual_seed(5);
     nn::Dropout1d one(0.25);
     nn::Dropout2d two(0.25);
