@@ -21,7 +21,8 @@ struct Outputs {
     Tensor logits, gradient;
 };
 
-// Computes outputs and gradients of an f32 model whose parameters are gathered in bf16.
+// Returns the outputs of an f32 model whose parameters are gathered in bf16, and the gradient of
+// this rank's part of the position embeddings.
 Outputs outputs_of(nn::Gpt& model, const Group& group, const std::string& mixed_precision,
                    std::optional<DType> output_dtype, bool to_f32) {
     accel::FullyShardedDataParallelPlugin plugin{

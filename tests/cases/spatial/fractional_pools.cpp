@@ -8,7 +8,8 @@ namespace axle::tests {
 
 namespace {
 
-// Returns the numbers 0, 3/8, 6/8, 1/8, ... for each plane of x.
+// Returns `spatial` numbers for each plane of x. All numbers together are 0, 3/8, 6/8, 1/8, ... in
+// row-major order.
 Tensor samples_for(const Tensor& x, int spatial) {
     const std::int64_t n = x.dim() == spatial + 2 ? x.size(0) : 1, c = x.size(-spatial - 1);
     const Tensor all = arange(n * c * spatial, {.dtype = i64, .device = x.device()});
