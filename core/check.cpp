@@ -55,9 +55,10 @@ void check_floating(const char* op, const Tensor& x, const char* name) {
         throw DTypeError(str(op, ": needs a floating dtype: ", name, " is ", x.dtype()));
 }
 
-void check_index_dtype(const char* op, const Tensor& index) {
+void check_index_dtype(const char* op, const Tensor& index, const char* name) {
     if (index.dtype() != i64 && index.dtype() != i32)
-        throw DTypeError(str(op, ": indices must be int64 or int32: ", index.dtype()));
+        throw DTypeError(
+            str(op, ": the dtype must be int64 or int32: ", name, " is ", index.dtype()));
 }
 
 void check_compute(const char* op, const Tensor& x, const char* name) {

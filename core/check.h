@@ -16,8 +16,8 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
 void check_defined(const char* op, const std::vector<Tensor>& tensors);
 // Throws DTypeError unless x is f64, f32, f16 or bf16. The message calls the tensor `name`.
 void check_floating(const char* op, const Tensor& x, const char* name = "x");
-// Throws DTypeError unless the index is i64 or i32.
-void check_index_dtype(const char* op, const Tensor& index);
+// Throws DTypeError unless the index is i64 or i32. The message calls the tensor `name`.
+void check_index_dtype(const char* op, const Tensor& index, const char* name = "the index");
 // Throws DTypeError if the dtype of x is a storage dtype, which arithmetic does not support. The
 // message calls the tensor `name`.
 void check_compute(const char* op, const Tensor& x, const char* name = "x");

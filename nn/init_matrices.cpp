@@ -117,7 +117,7 @@ void sparse_(Tensor& t, double sparsity, double std) {
     check_matrix("sparse_", t);
     if (!(sparsity >= 0 && sparsity <= 1))
         throw ValueError(str("sparse_: sparsity must be in [0, 1]: ", sparsity));
-    if (!(std >= 0)) throw ValueError(str("sparse_: std must not be negative: ", std));
+    if (!(std >= 0)) throw ValueError(str("sparse_: std must be at least 0: ", std));
     if (t.numel() == 0 || t.device().is_meta()) return;
     const NoGrad no_grad;
     const auto zeros_per_column = std::ceil(sparsity * static_cast<double>(t.size(0)));

@@ -39,7 +39,10 @@ auto& end_hooks() {
 class Pass {
   public:
     Pass(BackwardOptions options, bool accumulate)
-        : options_(options), accumulate_(accumulate), number_(++passes) {
+        : options_(options),
+          accumulate_(accumulate),
+          op_(accumulate ? "backward" : "grad"),
+          number_(++passes) {
         options_.retain_graph |= options_.create_graph;
     }
     ~Pass() {
@@ -66,7 +69,7 @@ class Pass {
         if (detect_anomaly_) check_roots(roots, gradients);
         if (accumulate_) call_begin_hooks();
         for (std::size_t i = 0; i < roots.size(); ++i)
-            deliver(starts[i], fit_to_input("backward", gradients[i], starts[i]));
+            deliver(starts[i], fit_to_input(op_, gradients[i], starts[i]));
         visit_ready();
         if (accumulate_) call_end_hooks();
     }
@@ -112,7 +115,7 @@ class Pass {
             Node* node = edge.node.get();
             if (node->pass != number_) {
                 if (!node->rule)
-                    throw UsageError(str("backward: the graph was freed by an earlier pass (at ",
+                    throw UsageError(str(op_, ": the graph was freed by an earlier pass (at ",
                                          node->op, "); pass retain_graph to keep it"));
                 node->pass = number_;
                 node->pending = 0;
@@ -235,10 +238,10 @@ class Pass {
     void check_roots(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients) const {
         for (std::size_t i = 0; i < roots.size(); ++i) {
             if (has_nan(roots[i]))
-                throw NumericsError(str("backward: the tensor of shape ", roots[i].shape(),
+                throw NumericsError(str(op_, ": the tensor of shape ", roots[i].shape(),
                                         " to differentiate contains NaN", origin_of_nan()));
             if (has_nan(gradients[i]))
-                throw NumericsError(str("backward: the gradient argument of shape ",
+                throw NumericsError(str(op_, ": the gradient argument of shape ",
                                         gradients[i].shape(), " contains NaN"));
         }
     }
@@ -246,7 +249,7 @@ class Pass {
     void check_gradients(const Node& node, const Grads& dx) const {
         for (std::size_t i = 0; i < dx.size() && i < node.inputs.size(); ++i)
             if (node.inputs[i] && has_nan(dx[i]))
-                throw NumericsError(str("backward: ", node.op,
+                throw NumericsError(str(op_, ": ", node.op,
                                         " returned NaN in the gradient of its operand ", i,
                                         " of shape ", node.inputs[i].shape, origin_of_nan()));
     }
@@ -271,6 +274,7 @@ class Pass {
 
     BackwardOptions options_;
     bool accumulate_;
+    const char* op_;
     bool detect_anomaly_ = is_anomaly_detection_enabled();
     std::uint64_t number_;
     std::vector<Node*> nodes_;
@@ -282,32 +286,35 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root; if it is not given, 1 for a root with one element. Throws
-// UsageError if a gradient is missing or a root has no history, and ShapeError if shapes differ.
-std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
+// Returns one gradient per root; if it is not given, 1 for a root with one element. Messages start
+// with op. Throws UsageError if a gradient is missing or a root has no history, and ShapeError if
+// shapes differ.
+std::vector<Tensor> start_gradients(const char* op, const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())
-        throw UsageError(str("backward: the numbers of roots and gradients differ: ", roots.size(),
-                             " roots, ", gradients.size(), " gradients"));
+        throw UsageError(
+            str(op, ": needs one gradient for each tensor to differentiate, or no gradients: ",
+                roots.size(), " tensors, ", gradients.size(), " gradients"));
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const Tensor& root = roots[i];
         if (!root.defined())
-            throw UsageError(
-                str("backward: the tensor to differentiate is undefined: roots[", i, "]"));
+            throw UsageError(str(op, ": the tensor to differentiate is undefined: tensor ", i,
+                                 " of ", roots.size()));
         if (!root.requires_grad())
-            throw UsageError(str(
-                "backward: the tensor has no history: it must require a gradient, or be computed "
-                "outside of NoGrad from a tensor that does: shape ",
-                root.shape()));
+            throw UsageError(
+                str(op,
+                    ": the tensor has no history: it must require a gradient, or be computed "
+                    "outside of NoGrad from a tensor that does: shape ",
+                    root.shape()));
         const Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
         if (!gradient.defined() && root.numel() != 1)
-            throw UsageError(
-                str("backward: a tensor without exactly one element needs a gradient argument: ",
-                    "shape ", root.shape()));
+            throw UsageError(str(
+                op, ": a tensor without exactly one element needs a gradient argument: ", "shape ",
+                root.shape()));
         if (gradient.defined() && gradient.shape() != root.shape())
-            throw ShapeError(str("backward: shapes differ: gradient ", gradient.shape(),
-                                 ", tensor ", root.shape()));
+            throw ShapeError(
+                str(op, ": shapes differ: gradient ", gradient.shape(), ", tensor ", root.shape()));
         result.push_back(gradient.defined() ? gradient : ones_like(root));
     }
     return result;
@@ -323,11 +330,11 @@ struct InsidePass {
     InsidePass& operator=(const InsidePass&) = delete;
 };
 
-void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
-              bool create_graph) {
+void run_pass(const char* op, Pass& pass, const std::vector<Tensor>& roots,
+              const std::vector<Tensor>& gradients, bool create_graph) {
     const GradMode mode(create_graph);
     const AutocastGuard no_autocast(std::nullopt);
-    pass.run(roots, start_gradients(roots, gradients));
+    pass.run(roots, start_gradients(op, roots, gradients));
 }
 
 }  // namespace
@@ -336,7 +343,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
               BackwardOptions options) {
     Pass pass(options, true);
     const InsidePass inside;
-    run_pass(pass, roots, gradients, options.create_graph);
+    run_pass("backward", pass, roots, gradients, options.create_graph);
 }
 
 void accumulate(std::vector<DeferredGradient> deferred) {
@@ -352,7 +359,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     Pass pass(options, false);
     for (std::size_t i = 0; i < inputs.size(); ++i) pass.capture(inputs[i], i);
     const SuspendDeferral no_queue;
-    run_pass(pass, outputs, gradients, options.create_graph);
+    run_pass("grad", pass, outputs, gradients, options.create_graph);
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < inputs.size(); ++i) result.push_back(pass.captured(i));
     return result;

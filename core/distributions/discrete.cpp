@@ -75,7 +75,7 @@ Tensor Categorical::draw(const Shape& sample_shape) const {
 }
 
 Tensor Categorical::log_prob(const Tensor& value) const {
-    check_index_dtype("Categorical", value);
+    check_index_dtype("Categorical", value, "the value");
     const std::int64_t n = logits.size(-1);
     check_value(value, "at least 0 and below the number of probabilities",
                 logical_and(ge(value, 0), lt(value, n)));

@@ -45,7 +45,7 @@ void check_condition(const char* distribution, const char* name, const char* con
 }
 
 void check_not_nan(const char* distribution, const char* name, const Tensor& x) {
-    check_condition(distribution, name, "a number (not NaN)", eq(x.detach(), x.detach()));
+    check_condition(distribution, name, "a number (not NaN)", eq(x.detach(), x.detach()), x);
 }
 
 Tensor Distribution::sample(const Shape& sample_shape) const {

@@ -45,21 +45,25 @@ MultivariateNormal::MultivariateNormal(const Tensor& mean, const Covariance& m, 
     const Tensor& matrix = m.scale_tril.defined()          ? m.scale_tril
                            : m.covariance_matrix.defined() ? m.covariance_matrix
                                                            : m.precision_matrix;
-    check_floating(op, matrix, "the matrix");
+    const char* const name = m.scale_tril.defined()          ? "scale_tril"
+                             : m.covariance_matrix.defined() ? "covariance_matrix"
+                                                             : "precision_matrix";
+    check_floating(op, matrix, name);
     const std::int64_t n = mean.dim() > 0 ? mean.size(-1) : 0;
     if (mean.dim() == 0 || matrix.dim() < 2 || matrix.size(-1) != n || matrix.size(-2) != n)
-        throw ShapeError(str(op, ": loc must be [..., n] and the matrix [..., n, n]: loc ",
-                             mean.shape(), ", the matrix ", matrix.shape()));
+        throw ShapeError(str(op, ": loc must be [..., n] and ", name, " [..., n, n]: loc ",
+                             mean.shape(), ", ", name, " ", matrix.shape()));
     if (validate_args) {
         check_not_nan(op, "loc", mean);
         const Tensor at = matrix.detach();
         if (m.scale_tril.defined()) {
-            check_condition(op, "scale_tril", "lower triangular", eq(at, tril(at)));
-            check_condition(op, "the diagonal of scale_tril", "positive",
-                            gt(diagonal(at, 0, -2, -1), 0));
+            check_condition(op, "scale_tril", "lower triangular", eq(at, tril(at)), at);
+            const Tensor diagonal_of_factor = diagonal(at, 0, -2, -1);
+            check_condition(op, "the diagonal of scale_tril", "positive", gt(diagonal_of_factor, 0),
+                            diagonal_of_factor);
         } else {
-            check_condition(op, "the matrix", "symmetric",
-                            le(abs(sub(at, mirrored(at))), add(mul(abs(at), 1e-5), 1e-6)));
+            check_condition(op, name, "symmetric",
+                            le(abs(sub(at, mirrored(at))), add(mul(abs(at), 1e-5), 1e-6)), at);
         }
     }
     Shape mean_batch = mean.shape(), matrix_batch = matrix.shape();

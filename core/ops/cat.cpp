@@ -49,7 +49,8 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
     const int d = wrap_dim("split", dim, x.dim());
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total += size;
-    if (x.dim() == 0 || total != x.shape()[d])
+    if (x.dim() == 0) throw ShapeError("split: a 0-d tensor cannot be split");
+    if (total != x.shape()[d])
         throw ShapeError(
             str("split: sizes ", sizes, " do not add up to dimension ", dim, " of x ", x.shape()));
     return split_views(x, d, {sizes.begin(), sizes.end()});

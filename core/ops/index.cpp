@@ -163,7 +163,7 @@ Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
 Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int64_t> padding_idx) {
     const profiler::OpScope scope("embedding");
     check_device("embedding", {&ids, &weight});
-    check_index_dtype("embedding", ids);
+    check_index_dtype("embedding", ids, "ids");
     check_floating("embedding", weight, "weight");
     if (weight.dim() != 2)
         throw ShapeError(
@@ -191,7 +191,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
 Tensor one_hot(const Tensor& ids, std::int64_t classes) {
     const profiler::OpScope scope("one_hot");
     check_device("one_hot", {&ids});
-    check_index_dtype("one_hot", ids);
+    check_index_dtype("one_hot", ids, "ids");
     if (classes < 1)
         throw ValueError(str("one_hot: the number of classes must be positive: ", classes));
     check_index_range("one_hot", ids, classes);

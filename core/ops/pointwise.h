@@ -31,7 +31,8 @@ inline bool needs_operand(Scalar value, const Tensor& x) {
 // Returns the formula of clamp. Throws ValueError if neither bound is given.
 inline kernels::formula::Clamp clamp_formula(const char* op, std::optional<double> low,
                                              std::optional<double> high) {
-    if (!low && !high) throw ValueError(str(op, ": at least one of low and high must be given"));
+    if (!low && !high)
+        throw ValueError(str(op, ": at least one of low and high must be given: neither is given"));
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     return {low.value_or(-kInfinity), high.value_or(kInfinity)};
 }

@@ -25,7 +25,7 @@ void check_options(const LoaderOptions& options) {
             str("DataLoader: prefetch_factor needs num_workers above 0: prefetch_factor is ",
                 *options.prefetch_factor, ", num_workers is 0"));
     if (!(options.timeout >= 0))
-        throw ValueError(str("DataLoader: timeout must not be negative: ", options.timeout));
+        throw ValueError(str("DataLoader: timeout must be at least 0: ", options.timeout));
     if (options.num_workers == 0 && options.timeout > 0)
         throw ValueError(str("DataLoader: timeout needs num_workers above 0: timeout is ",
                              options.timeout, ", num_workers is 0"));

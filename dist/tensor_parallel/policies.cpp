@@ -96,7 +96,7 @@ Tensor VocabularyEmbedding::look_up(const nn::Embedding& layer, const Tensor& id
     {
         const profiler::OpScope scope("embedding");
         check_device("embedding", {&ids, &weight});
-        check_index_dtype("embedding", ids);
+        check_index_dtype("embedding", ids, "ids");
         check_index_range("embedding", ids, vocabulary_);
     }
     const Tensor own = to(ids, i64) - Scalar(begin);

@@ -26,7 +26,7 @@ void check_arguments(const Tensor& x, const Tensor& weight, bool has_bias, const
                      std::int64_t vocabulary) {
     check_device(kOp, {&x, &weight, &targets});
     check_floating(kOp, x);
-    check_index_dtype(kOp, targets);
+    check_index_dtype(kOp, targets, "targets");
     if (x.dim() != 2 || weight.dim() != 2 || targets.dim() != 1 || x.size(1) != weight.size(1) ||
         x.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs x [N, K], weight [n, K] and targets [N]: x ", x.shape(),

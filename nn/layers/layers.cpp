@@ -28,7 +28,7 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width,
       padding_idx(padding_idx_),
       options(options_) {
     if (options.max_norm && !(*options.max_norm >= 0))
-        throw ValueError(str("Embedding: max_norm must not be negative: ", *options.max_norm));
+        throw ValueError(str("Embedding: max_norm must be at least 0: ", *options.max_norm));
     if (!(options.norm_type > 0))
         throw ValueError(str("Embedding: norm_type must be positive: ", options.norm_type));
     if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))

@@ -50,7 +50,7 @@ Tensor CosineSimilarity::forward(const Tensor& a, const Tensor& b) {
 
 PairwiseDistance::PairwiseDistance(PairwiseDistanceOptions options) : options_(options) {
     if (!(options.p >= 0))
-        throw ValueError(str("PairwiseDistance: p must not be negative: ", options.p));
+        throw ValueError(str("PairwiseDistance: p must be at least 0: ", options.p));
 }
 
 Tensor PairwiseDistance::forward(const Tensor& a, const Tensor& b) {

@@ -146,9 +146,9 @@ TEST(InitSparse, SetsAShareOfEachColumnToZero) {
 
 TEST(InitSparse, RejectsANegativeDeviation) {
     Tensor t = init::parameter({5, 4}), none = zeros({0, 4});
-    expect_error<ValueError>({"sparse_: std must not be negative: -1"},
+    expect_error<ValueError>({"sparse_: std must be at least 0: -1"},
                              [&] { init::sparse_(t, 0.5, -1); });
-    expect_error<ValueError>({"sparse_: std must not be negative: -1"},
+    expect_error<ValueError>({"sparse_: std must be at least 0: -1"},
                              [&] { init::sparse_(none, 0.5, -1); });
 }
 

@@ -88,7 +88,8 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
     check_device("prelu", {&x, &weight});
     const std::int64_t channels = x.dim() == 0 ? 1 : x.dim() == 1 ? x.size(0) : x.size(1);
     if (weight.dim() > 1 || (weight.numel() != 1 && weight.numel() != channels))
-        throw ShapeError(str("prelu: weight must be [1] or [", channels, "]: x ", x.shape(),
+        throw ShapeError(str("prelu: weight must be [1]",
+                             channels == 1 ? "" : str(" or [", channels, "]"), ": x ", x.shape(),
                              ", weight ", weight.shape()));
     Tensor factor = weight;
     if (weight.numel() != 1 && x.dim() > 2) {

@@ -15,8 +15,8 @@ Tensor bitwise(const char* op, F f, const Tensor& a, const Tensor& b) {
     check_device(op, {&a, &b});
     for (const Tensor* x : {&a, &b})
         if (!is_integral(x->dtype()))
-            throw DTypeError(
-                str(op, ": operands must be integers or booleans: ", a.dtype(), ", ", b.dtype()));
+            throw DTypeError(str(op, ": operands must be integers or booleans: a is ", a.dtype(),
+                                 ", b is ", b.dtype()));
     const DType common = promote(a, b);
     return binary_forward(op, f, a, b, common, common);
 }

@@ -46,7 +46,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
     check_device("isclose", {&a, &b});
     broadcast_shapes("isclose", a.shape(), b.shape());
     if (!(options.rtol >= 0) || !(options.atol >= 0))
-        throw ValueError(str("isclose: tolerances must not be negative: rtol ", options.rtol,
+        throw ValueError(str("isclose: tolerances must be at least 0: rtol ", options.rtol,
                              ", atol ", options.atol));
     const AutocastGuard off(std::nullopt);
     const NoGrad no_grad;

@@ -103,7 +103,9 @@ Tensor vander(const Tensor& x, std::optional<std::int64_t> n) {
     if (x.dtype() == boolean) throw DTypeError("vander: x must contain numbers: x is bool");
     if (x.dim() == 0) throw ShapeError("vander: x must have at least one dimension: x is []");
     const std::int64_t count = n.value_or(x.size(-1));
-    if (count <= 1) throw ValueError(str("vander: n must be above 1: ", count));
+    if (count <= 1)
+        throw ValueError(str("vander: n must be above 1: ", count,
+                             n ? "" : ", the last size of x, because n is not given"));
     const Tensor original = autocast_to_f32(x);
     const Tensor column = unsqueeze(original, -1);
     Shape shape = column.shape();

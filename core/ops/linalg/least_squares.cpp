@@ -19,7 +19,7 @@ Tensor limits(const char* op, const Tensor& values, const Tensor& x, DType dtype
     const double rtol = options.rtol.value_or(atol > 0 ? 0 : epsilon_of(dtype) * size);
     if (!(atol >= 0) || !(rtol >= 0))
         throw ValueError(
-            str(op, ": atol and rtol must not be negative: atol ", atol, ", rtol ", rtol));
+            str(op, ": atol and rtol must be at least 0: atol ", atol, ", rtol ", rtol));
     return maximum(mul(amax(values, -1, true), rtol),
                    full({}, atol, {.dtype = f64, .device = x.device()}));
 }

@@ -148,7 +148,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
     check_class_weight(kCrossEntropy, input, options.weight, input.size(dim));
     if (is_floating(targets.dtype()) && targets.dim() == input.dim())
         return cross_entropy_of_probabilities(input, targets, options);
-    check_index_dtype(kCrossEntropy, targets);
+    check_index_dtype(kCrossEntropy, targets, "targets");
     Shape expected = input.shape();
     expected.erase(dim);
     if (targets.shape() != expected)

@@ -46,7 +46,7 @@ void check_lengths(const char* name, const Tensor& lengths, std::int64_t most, s
 Tensor lengths_on(const char* name, const Tensor& lengths, std::int64_t samples, Device device,
                   std::int64_t most, std::int64_t total) {
     check_device(kCtcLoss, {&lengths});
-    check_index_dtype(kCtcLoss, lengths);
+    check_index_dtype(kCtcLoss, lengths, name);
     if (lengths.dim() > 1 || lengths.numel() != samples)
         throw ShapeError(str(kCtcLoss, ": ", name, " must be [", samples, "]: ", lengths.shape()));
     const Tensor flat = contiguous(to(reshape(lengths, {samples}), i64));
@@ -97,7 +97,7 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
     const profiler::OpScope scope(kCtcLoss);
     const Device device = check_device(kCtcLoss, {&log_probs, &targets});
     check_floating(kCtcLoss, log_probs, "log_probs");
-    check_index_dtype(kCtcLoss, targets);
+    check_index_dtype(kCtcLoss, targets, "targets");
     const bool is_single = log_probs.dim() == 2;
     const Tensor wide = to(log_probs, wide_dtype(log_probs.dtype()));
     const Tensor probs = is_single ? unsqueeze(wide, 1) : wide;

@@ -77,7 +77,7 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
     constexpr const char* kOp = "triplet_margin_loss";
     const profiler::OpScope scope(kOp);
     check_triplet(kOp, anchor, positive, negative, options.margin);
-    if (!(options.p >= 0)) throw ValueError(str(kOp, ": p must not be negative: ", options.p));
+    if (!(options.p >= 0)) throw ValueError(str(kOp, ": p must be at least 0: ", options.p));
     const DType common = promote(promote(anchor, positive), promote(anchor, negative));
     const DType wide = wide_dtype(common);
     const Tensor a = to(anchor, wide), p = to(positive, wide), n = to(negative, wide);

@@ -26,7 +26,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, const NllLossOpt
     const profiler::OpScope scope(kOp);
     check_device(kOp, {&log_probs, &targets});
     check_floating(kOp, log_probs, "log_probs");
-    check_index_dtype(kOp, targets);
+    check_index_dtype(kOp, targets, "targets");
     const int dim = log_probs.dim() == 1 ? 0 : 1;
     Shape expected = log_probs.shape();
     if (log_probs.dim() > 0) expected.erase(dim);
@@ -114,7 +114,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
     broadcast_shapes(kOp, input.shape(), target.shape());
     if (variance.device().is_cpu() && variance.numel() > 0) {
         const double least = min(variance.detach()).item();
-        if (least < 0) throw ValueError(str(kOp, ": var must not be negative: ", least));
+        if (least < 0) throw ValueError(str(kOp, ": var must be at least 0: ", least));
     }
     const DType common = promote(promote(input, target), promote(input, variance));
     const DType wide = wide_dtype(common);
@@ -135,7 +135,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, double var,
                          const GaussianNllLossOptions& options) {
     check_device("gaussian_nll_loss", {&input, &target});
     check_floating("gaussian_nll_loss", input);
-    if (!(var >= 0)) throw ValueError(str("gaussian_nll_loss: var must not be negative: ", var));
+    if (!(var >= 0)) throw ValueError(str("gaussian_nll_loss: var must be at least 0: ", var));
     return gaussian_nll_loss(input, target, full_like(input, var), options);
 }
 

@@ -80,7 +80,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &matrix, &targets});
     check_floating(kOp, input);
-    check_index_dtype(kOp, targets);
+    check_index_dtype(kOp, targets, "targets");
     if (options.weight.defined())
         throw UsageError(
             str(kOp,

@@ -58,15 +58,16 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target,
     const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &target});
     check_floating(kOp, input);
-    check_index_dtype(kOp, target);
+    check_index_dtype(kOp, target, "target");
     if (options.p != 1 && options.p != 2)
         throw ValueError(str(kOp, ": p must be 1 or 2: ", options.p));
     const bool is_single = input.dim() == 1;
     const bool fits = is_single ? target.numel() == 1 && target.dim() <= 1
                                 : input.dim() == 2 && target.shape() == Shape{input.size(0)};
     if (!fits || input.size(-1) == 0)
-        throw ShapeError(str(kOp, ": needs x [N, classes] and targets [N]: x ", input.shape(),
-                             ", targets ", target.shape()));
+        throw ShapeError(
+            str(kOp, ": needs x [N, classes] and target [N], or [classes] and [], with at least ",
+                "one class: x ", input.shape(), ", target ", target.shape()));
     const std::int64_t classes = input.size(-1), samples = target.numel();
     check_class_weight(kOp, input, options.weight, classes);
     check_index_range(kOp, target, classes);
@@ -88,11 +89,12 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Reducti
     const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &target});
     check_floating(kOp, input);
-    check_index_dtype(kOp, target);
+    check_index_dtype(kOp, target, "target");
     if (input.dim() < 1 || input.dim() > 2 || input.shape() != target.shape() ||
         input.size(-1) == 0)
-        throw ShapeError(str(kOp, ": needs x and targets [N, classes]: x ", input.shape(),
-                             ", targets ", target.shape()));
+        throw ShapeError(
+            str(kOp, ": needs x and target [N, classes] or [classes], with at least one class: x ",
+                input.shape(), ", target ", target.shape()));
     const std::int64_t classes = input.size(-1), samples = input.dim() == 1 ? 1 : input.size(0);
     check_targets(kOp, reshape(target, {target.numel()}), classes, -1);
     const DType wide = wide_dtype(input.dtype());

@@ -59,7 +59,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossO
     const profiler::OpScope scope(kOp);
     check_pair(kOp, x, target);
     if (!(options.beta >= 0))
-        throw ValueError(str(kOp, ": beta must not be negative: ", options.beta));
+        throw ValueError(str(kOp, ": beta must be at least 0: ", options.beta));
     const Tensor d = difference_of(x, target);
     const Tensor losses =
         options.beta == 0

@@ -36,7 +36,7 @@ Tensor cdist(const Tensor& first, const Tensor& second, double p) {
     if (a.dim() < 2 || b.dim() < 2 || a.size(-1) != b.size(-1))
         throw ShapeError(str("cdist: the operands must be [..., n, k] and [..., m, k]: a is ",
                              a.shape(), ", b is ", b.shape()));
-    if (!(p >= 0)) throw ValueError(str("cdist: p must not be negative: ", p));
+    if (!(p >= 0)) throw ValueError(str("cdist: p must be at least 0: ", p));
     const DType dtype = a.dtype();
     const AutocastGuard off(std::nullopt);
     a = widened(a), b = widened(b);

@@ -282,9 +282,10 @@ Tensor einsum(const std::string& text, const std::vector<Tensor>& operands) {
     const Labels output = output_labels(equation, most);
     std::vector<Tensor> factors = operands;
     if (factors.size() > 1)
-        for (Tensor& x : factors) {
-            x = autocast(x);
-            check_factors("einsum", factors[0], x);
+        for (std::size_t i = 0; i < factors.size(); ++i) {
+            factors[i] = autocast(factors[i]);
+            check_factors("einsum", factors[0], factors[i], "operand 0",
+                          str("operand ", i).c_str());
         }
     const std::vector<Labelled> parts = labelled_operands(equation, factors, ellipses, most);
     Labelled result = parts[0];

@@ -9,10 +9,12 @@
 
 namespace axle {
 
-// Throws DTypeError unless a and b have one dtype, which matmul() supports.
-inline void check_factors(const char* op, const Tensor& a, const Tensor& b) {
-    check_compute(op, a, "a");
-    check_same_dtype(op, a, b);
+// Throws DTypeError unless a and b have one dtype, which matmul() supports. The message calls them
+// a_name and b_name.
+inline void check_factors(const char* op, const Tensor& a, const Tensor& b,
+                          const char* a_name = "a", const char* b_name = "b") {
+    check_compute(op, a, a_name);
+    check_same_dtype(op, a, b, a_name, b_name);
     if (a.dtype() == boolean)
         throw DTypeError(str(op, ": not supported for booleans; convert them to an integer dtype"));
 }

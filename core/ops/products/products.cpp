@@ -28,8 +28,8 @@ Tensor product_of(const char* op, const Tensor& a, int a_dims, const Tensor& b, 
     const bool fits =
         a.size(-1) == b.size(b_dims == 1 ? 0 : -2) && (a_dims < 3 || a.shape()[0] == b.shape()[0]);
     if (!fits)
-        throw ShapeError(str(op, ": inner dimensions or batch sizes differ: a is ", a.shape(),
-                             ", b is ", b.shape()));
+        throw ShapeError(str(op, ": inner dimensions ", a_dims < 3 ? "" : "or batch sizes ",
+                             "differ: a is ", a.shape(), ", b is ", b.shape()));
     return matmul(a, b);
 }
 
@@ -156,7 +156,8 @@ Tensor product_of_chain(const char* op, const std::vector<Tensor>& operands) {
         if (operands[i].dim() != 2)
             throw ShapeError(str(op, ": operand ", i, " must be a matrix: ", operands[i].shape()));
         if (i == 0) continue;
-        check_factors(op, autocast(operands[i - 1]), autocast(operands[i]));
+        check_factors(op, autocast(operands[i - 1]), autocast(operands[i]),
+                      str("operand ", i - 1).c_str(), str("operand ", i).c_str());
         if (operands[i - 1].size(1) != operands[i].size(0))
             throw ShapeError(str(op, ": the inner dimensions of operands ", i - 1, " and ", i,
                                  " differ: ", operands[i - 1].shape(), ", ", operands[i].shape()));
@@ -184,7 +185,8 @@ Tensor multi_dot(const std::vector<Tensor>& operands) {
 
 Tensor chain_matmul(const std::vector<Tensor>& operands) {
     const profiler::OpScope scope("chain_matmul");
-    if (operands.empty()) throw ValueError("chain_matmul: needs at least 1 operand");
+    if (operands.empty())
+        throw ValueError("chain_matmul: needs at least 1 operand: the list is empty");
     return product_of_chain("chain_matmul", operands);
 }
 

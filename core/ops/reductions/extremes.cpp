@@ -154,7 +154,7 @@ Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
     const profiler::OpScope scope("clamp");
     check_device("clamp", {&x});
     if (!low.defined() && !high.defined())
-        throw ValueError("clamp: at least one of low and high must be given");
+        throw ValueError("clamp: at least one of low and high must be given: neither is given");
     if (low.defined()) broadcast_shapes("clamp", x.shape(), low.shape());
     if (high.defined()) broadcast_shapes("clamp", x.shape(), high.shape());
     if (!high.defined()) return maximum(x, low);

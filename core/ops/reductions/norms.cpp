@@ -88,8 +88,7 @@ Tensor renorm(const Tensor& input, double p, std::int64_t dim, double max_norm) 
     if (input.dim() < 2)
         throw ShapeError(str("renorm: needs at least 2 dimensions: x ", input.shape()));
     if (!(p > 0)) throw ValueError(str("renorm: p must be positive: ", p));
-    if (!(max_norm >= 0))
-        throw ValueError(str("renorm: max_norm must not be negative: ", max_norm));
+    if (!(max_norm >= 0)) throw ValueError(str("renorm: max_norm must be at least 0: ", max_norm));
     const Tensor original = autocast_to_f32(input), x = widened(original);
     const int kept = wrap_dim("renorm", dim, x.dim());
     Dims dims;

@@ -152,6 +152,9 @@ std::pair<Tensor, Tensor> kthvalue(const Tensor& input, std::int64_t k, std::int
                                    bool keepdim) {
     const profiler::OpScope scope("kthvalue");
     const Reduced r = reduced("kthvalue", input, dim, keepdim);
+    if (r.n == 0)
+        throw ValueError(
+            str("kthvalue: dimension ", dim, " must not have the size 0: x is ", input.shape()));
     if (k < 1 || k > r.n)
         throw ValueError(str("kthvalue: k must be in [1, ", r.n, "]: ", k, " along dimension ", dim,
                              " of ", input.shape()));

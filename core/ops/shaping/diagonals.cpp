@@ -22,7 +22,9 @@ void check_different(const char* op, int a, int b, const Shape& shape) {
 // Returns a matrix unchanged, and a vector or a 0-d tensor as a matrix with one row. Throws
 // ShapeError if x has more than 2 dimensions.
 Tensor as_matrix(const Tensor& x) {
-    if (x.dim() > 2) throw ShapeError(str("block_diag: needs at most 2 dimensions: ", x.shape()));
+    if (x.dim() > 2)
+        throw ShapeError(
+            str("block_diag: each tensor must have at most 2 dimensions: one is ", x.shape()));
     return x.dim() == 2 ? x : reshape(x, {1, x.numel()});
 }
 

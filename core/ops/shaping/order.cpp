@@ -30,10 +30,10 @@ Batch batch_of(const Tensor& x, int last) {
     return batch;
 }
 
-void check_pixels(const char* op, const Tensor& x, std::int64_t factor) {
+void check_pixels(const char* op, const Tensor& x, std::int64_t factor, const char* name) {
     check_device(op, {&x});
     if (factor < 1 || factor > INT32_MAX)
-        throw ValueError(str(op, ": the factor must be in [1, 2^31): ", factor));
+        throw ValueError(str(op, ": ", name, " must be in [1, 2^31): ", factor));
     if (x.dim() < 3) throw ShapeError(str(op, ": needs at least 3 dimensions: x ", x.shape()));
 }
 
@@ -131,11 +131,12 @@ Tensor flipud(const Tensor& x) {
 Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
     const profiler::OpScope scope("pixel_shuffle");
     const std::int64_t r = upscale_factor;
-    check_pixels("pixel_shuffle", x, r);
+    check_pixels("pixel_shuffle", x, r, "upscale_factor");
     const std::int64_t channels = x.size(-3), h = x.size(-2), w = x.size(-1);
     if (channels % (r * r) != 0)
-        throw ShapeError(str("pixel_shuffle: the number of channels must be divisible by ", r * r,
-                             ": x ", x.shape()));
+        throw ShapeError(str(
+            "pixel_shuffle: the number of channels must be divisible by upscale_factor^2 = ", r * r,
+            ": x ", x.shape()));
     Batch batch = batch_of(x, 3);
     const Tensor blocks = reshape(x, {batch.size, channels / (r * r), r, r, h, w});
     batch.shape.push_back(channels / (r * r));
@@ -147,11 +148,12 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
 Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor) {
     const profiler::OpScope scope("pixel_unshuffle");
     const std::int64_t r = downscale_factor;
-    check_pixels("pixel_unshuffle", x, r);
+    check_pixels("pixel_unshuffle", x, r, "downscale_factor");
     const std::int64_t channels = x.size(-3), h = x.size(-2), w = x.size(-1);
     if (h % r != 0 || w % r != 0)
         throw ShapeError(
-            str("pixel_unshuffle: height and width must be divisible by ", r, ": x ", x.shape()));
+            str("pixel_unshuffle: height and width must be divisible by downscale_factor = ", r,
+                ": x ", x.shape()));
     Batch batch = batch_of(x, 3);
     const Tensor blocks = reshape(x, {batch.size, channels, h / r, r, w / r, r});
     batch.shape.push_back(channels * r * r);

@@ -93,7 +93,7 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<st
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<std::int64_t> dim) {
     const profiler::OpScope scope("repeat_interleave");
     check_device("repeat_interleave", {&x, &repeats});
-    check_index_dtype("repeat_interleave", repeats);
+    check_index_dtype("repeat_interleave", repeats, "repeats");
     const Tensor source = dim && x.dim() > 0 ? x : reshape(x, -1);
     const int d = wrap_dim("repeat_interleave", dim.value_or(0), source.dim());
     const std::int64_t size = source.shape()[d];

@@ -123,7 +123,7 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Lengths& lengths,
 PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
                                     PackOptions options) {
     check_device("pack_padded_sequence", {&lengths});
-    check_index_dtype("pack_padded_sequence", lengths);
+    check_index_dtype("pack_padded_sequence", lengths, "lengths");
     if (lengths.dim() != 1)
         throw ShapeError(
             str("pack_padded_sequence: lengths must have one dimension: it is ", lengths.shape()));

@@ -150,7 +150,7 @@ Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offs
     if (!offsets.defined())
         throw UsageError(
             str("EmbeddingBag: 1-d ids need offsets: ids are ", ids.shape(), ", without offsets"));
-    check_index_dtype("EmbeddingBag", offsets);
+    check_index_dtype("EmbeddingBag", offsets, "offsets");
     const std::int64_t extra = options.include_last_offset ? 1 : 0;
     if (offsets.dim() != 1 || offsets.size(0) < extra)
         throw ShapeError(str("EmbeddingBag: offsets must have one dimension",

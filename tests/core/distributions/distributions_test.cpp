@@ -355,8 +355,7 @@ TEST(Distributions, RejectNaNParametersAndAcceptInfiniteLocations) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const Tensor nan = tensor({1.0, std::nan("")}), one = ones({2}), inf = tensor({1.0, infinity});
     const char* const text =
-        "Normal: loc must be a number (not NaN): the condition fails at "
-        "element 1 of shape [2]";
+        "Normal: loc must be a number (not NaN): nan at element 1 of shape [2]";
     expect_error<ValueError>({text}, [&] { Normal(nan, 1); });
     expect_error<ValueError>({"Normal: loc"}, [&] { LogNormal(nan, 1); });
     expect_error<ValueError>({"Laplace: loc"}, [&] { Laplace(nan, 1); });

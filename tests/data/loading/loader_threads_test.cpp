@@ -163,8 +163,8 @@ TEST(LoaderWorkers, AreRequiredForTimeoutsAndPersistenceAndTimeoutsMustNotBeNega
             DataLoader loader(from_function(4, sample), options);
         });
     };
-    refused("timeout must not be negative: -1", {.num_workers = 1, .timeout = -1});
-    refused("timeout must not be negative: nan",
+    refused("timeout must be at least 0: -1", {.num_workers = 1, .timeout = -1});
+    refused("timeout must be at least 0: nan",
             {.num_workers = 1, .timeout = std::numeric_limits<double>::quiet_NaN()});
     refused("timeout needs num_workers above 0: timeout is 5", {.timeout = 5});
     refused("persistent_workers needs num_workers above 0", {.persistent_workers = true});

@@ -217,7 +217,7 @@ TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorch) {
                          0.33333332592592607, 0.3999999911111113, 0.4666666562962965},
                         {4, 3}, {f64}),
                  1e-14);
-    expect_error<ValueError>({"Embedding: max_norm must not be negative: -1"},
+    expect_error<ValueError>({"Embedding: max_norm must be at least 0: -1"},
                              [] { nn::Embedding(4, 3, {}, {.max_norm = -1}); });
     expect_error<ValueError>({"Embedding: norm_type must be positive: 0"},
                              [] { nn::Embedding(4, 3, {}, {.norm_type = 0}); });

@@ -68,7 +68,7 @@ TEST(PairwiseDistance, MatchesPyTorch) {
     Tensor x = zeros({2, 3}, {.requires_grad = true});
     sum(nn::PairwiseDistance({.eps = 0})(x, zeros({2, 3}))).backward();
     expect_close(x.grad(), zeros({2, 3}));
-    expect_error<ValueError>({"PairwiseDistance: p must not be negative"},
+    expect_error<ValueError>({"PairwiseDistance: p must be at least 0"},
                              [] { nn::PairwiseDistance({.p = -1}); });
 }
 
