@@ -46,7 +46,7 @@ void normal_(Tensor& t, double mean, double std) {
 void trunc_normal_(Tensor& t, double mean, double std, double low, double high) {
     check_device("trunc_normal_", {&t});
     if (!(low <= high))
-        throw ValueError(str("trunc_normal_: low must not be above high: [", low, ", ", high, "]"));
+        throw ValueError(str("trunc_normal_: low must be at most high: [", low, ", ", high, "]"));
     if (!(std >= 0)) throw ValueError(str("trunc_normal_: std must be at least 0: ", std));
     if (t.numel() == 0 || t.device().is_meta()) return;
     if (std == 0) return constant_(t, std::clamp(mean, low, high));

@@ -15,9 +15,10 @@
 namespace axle::optim {
 namespace {
 
-double checked_scale(double scale) {
+double checked_scale(const char* name, double scale) {
     if (!(static_cast<float>(scale) > 0) || !std::isfinite(static_cast<float>(scale)))
-        throw ValueError(str("GradScaler: the scale must be a positive float32: ", scale));
+        throw ValueError(
+            str("GradScaler: ", name, " must be positive and finite as a float32: ", scale));
     return scale;
 }
 double checked_growth(double factor) {
@@ -49,7 +50,7 @@ struct GradScaler::PerOptimizer {
 
 GradScaler::GradScaler(GradScalerOptions options)
     : options_(options), of_(make_owning<PerOptimizer>()) {
-    checked_scale(options.init_scale);
+    checked_scale("init_scale", options.init_scale);
     checked_growth(options.growth_factor);
     checked_backoff(options.backoff_factor);
     checked_interval(options.growth_interval);
@@ -202,7 +203,7 @@ void GradScaler::update() {
 
 void GradScaler::update(double new_scale) {
     if (!options_.enabled) return;
-    checked_scale(new_scale);
+    checked_scale("new_scale", new_scale);
     if (scale_.defined())
         scale_.fill_(new_scale);
     else
@@ -243,7 +244,7 @@ void GradScaler::load_state_dict(const Tree& state) {
         throw ValueError(
             "GradScaler: load_state_dict: the state is empty; it was saved by a disabled scaler");
     GradScalerOptions options = options_;
-    options.init_scale = checked_scale(state["scale"].number());
+    options.init_scale = checked_scale("scale", state["scale"].number());
     options.growth_factor = checked_growth(state["growth_factor"].number());
     options.backoff_factor = checked_backoff(state["backoff_factor"].number());
     options.growth_interval = checked_interval(state["growth_interval"].integer());

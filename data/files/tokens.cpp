@@ -25,7 +25,8 @@ static_assert(std::endian::native == std::endian::little,
 int bytes_for(const std::string& path, int bytes) {
     if (bytes == 2 || bytes == 4) return bytes;
     if (bytes != 0)
-        throw ValueError(str("Tokens: the size of a token must be 2 or 4 bytes, not ", bytes));
+        throw ValueError(str("Tokens: bytes must be 2 or 4, or 0 for the size that the file name ",
+                             in_quotes(path), " implies: ", bytes));
     return path.ends_with(".u32") || path.ends_with(".u32.bin") ? 4 : 2;
 }
 

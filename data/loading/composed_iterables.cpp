@@ -107,6 +107,7 @@ std::shared_ptr<const IterableDataset> TransformedIterable::shard(std::int64_t n
 }
 
 TransformedIterable map(const IterableDatasetRef& dataset, std::function<Tree(Tree)> function) {
+    if (!dataset.pointer()) throw UsageError("map: the dataset must not be null");
     if (!function) throw UsageError("map: the function must not be empty");
     return {dataset,
             [function = std::move(function)](Tree sample) -> std::optional<Tree> {
@@ -117,6 +118,7 @@ TransformedIterable map(const IterableDatasetRef& dataset, std::function<Tree(Tr
 
 TransformedIterable filter(const IterableDatasetRef& dataset,
                            std::function<bool(const Tree&)> function) {
+    if (!dataset.pointer()) throw UsageError("filter: the dataset must not be null");
     if (!function) throw UsageError("filter: the function must not be empty");
     return {dataset,
             [function = std::move(function)](Tree sample) -> std::optional<Tree> {

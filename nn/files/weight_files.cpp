@@ -36,8 +36,8 @@ std::string named(std::string_view pattern, const std::string& suffix) {
     static constexpr std::string_view kSuffix = "{suffix}";
     const std::size_t at = pattern.find(kSuffix);
     if (at == std::string_view::npos)
-        throw ValueError(
-            str("plan_shards: the pattern must contain {suffix}: ", in_quotes(pattern)));
+        throw ValueError(str("plan_shards: the pattern of file names must contain {suffix}: ",
+                             in_quotes(pattern)));
     return str(pattern.substr(0, at), suffix, pattern.substr(at + kSuffix.size()));
 }
 

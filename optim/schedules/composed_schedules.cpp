@@ -1,7 +1,10 @@
 #include "optim/schedules/composed_schedules.h"
 
 #include <algorithm>
+#include <typeinfo>
 #include <utility>
+
+#include "core/text/type_name.h"
 
 namespace axle::optim {
 namespace {
@@ -56,7 +59,8 @@ Tree ComposedScheduler::save() const {
 void ComposedScheduler::load(const Tree& tree) {
     const Tree& all = tree["_schedulers"];
     if (all.size() != parts_.size())
-        throw ValueError(str("load_state_dict: the number of schedules differs: ", all.size(),
+        throw ValueError(str(type_name(typeid(*this)),
+                             ": load_state_dict: the number of schedules differs: ", all.size(),
                              " in the state, ", parts_.size(), " in the scheduler"));
     for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->load_state_dict(all[i]);
 }

@@ -26,7 +26,8 @@ E value_of(const char* option, const char* const (&names)[n], std::string_view n
 }
 
 void check(bool is_valid, const std::string& what, double value) {
-    if (!is_valid || !std::isfinite(value)) throw ValueError(str(kName, ": ", what, ": ", value));
+    if (!is_valid || !std::isfinite(value))
+        throw ValueError(str(kName, ": ", what, is_valid ? ", and finite: " : ": ", value));
 }
 
 double half_cosine(double x) { return 0.5 * (1 + std::cos(kPi * x)); }

@@ -30,34 +30,35 @@ Tree to_tree(const ScheduleChoice& choice) { return choice.names[*choice.value];
 
 using Write = std::function<void()>;
 
-[[noreturn]] void refuse(const ScheduleField& field, const std::string& why) {
-    throw ValueError(str("load_state_dict: ", field.name, ": ", why));
-}
-
+// make_write() returns a function that stores a loaded value, or throws ValueError. load_fields()
+// adds the names of the schedule and the field to the message.
 Write make_write(const Tree& tree, const ScheduleField&, double* value) {
     return [value, read = tree.number()] { *value = read; };
 }
 Write make_write(const Tree& tree, const ScheduleField& field, std::int64_t* value) {
     const std::int64_t read = tree.integer();
-    if (read < field.at_least) refuse(field, str("must be at least ", field.at_least, ": ", read));
+    if (read < field.at_least)
+        throw ValueError(str("must be at least ", field.at_least, ": ", read));
     return [value, read] { *value = read; };
 }
 Write make_write(const Tree& tree, const ScheduleField&, bool* value) {
     return [value, read = tree.boolean()] { *value = read; };
 }
-Write make_write(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
+Write make_write(const Tree& tree, const ScheduleField&, std::vector<double>* value) {
     std::vector<double> read = numbers(tree);
     if (read.size() != value->size())
-        refuse(field, str("must have ", value->size(), " numbers: it has ", read.size()));
+        throw ValueError(str("must have ", value->size(),
+                             value->size() == 1 ? " number" : " numbers", ": it has ",
+                             read.size()));
     return [value, read = std::move(read)] { *value = read; };
 }
-Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
+Write make_write(const Tree& tree, const ScheduleField&, const ScheduleChoice& choice) {
     const auto& names = choice.names;
     const auto found = std::find(names.begin(), names.end(), tree.string());
     if (found == names.end()) {
         std::string known;
         for (const char* const name : names) known += str(known.empty() ? "" : ", ", name);
-        refuse(field, str("must be one of ", known, ": '", tree.string(), "'"));
+        throw ValueError(str("must be one of ", known, ": '", tree.string(), "'"));
     }
     return [value = choice.value, read = found - names.begin()] {
         *value = static_cast<std::uint8_t>(read);
@@ -185,11 +186,11 @@ Tree Scheduler::save() const {
 }
 
 void Scheduler::load(const Tree& tree) {
-    const auto check_length = [](const char* name, std::size_t saved, std::size_t own) {
+    const auto check_length = [&](const char* name, std::size_t saved, std::size_t own) {
         if (saved != own)
-            throw ValueError(str("load_state_dict: ", name, " has ", saved,
-                                 " values, but the optimizer of the schedule has ", own,
-                                 " groups"));
+            throw ValueError(str(type_name(typeid(*this)), ": load_state_dict: ", name, " has ",
+                                 saved, " values, but the optimizer of the schedule has ", own,
+                                 own == 1 ? " group" : " groups"));
     };
     std::vector<double> last = numbers(tree["_last_lr"]), base;
     if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
@@ -216,9 +217,13 @@ void Scheduler::save_fields(Tree& tree) const {
 void Scheduler::load_fields(const Tree& tree) {
     std::vector<Write> writes;
     for (const ScheduleField& field : fields())
-        if (const Tree* saved = tree.find(field.name))
-            writes.push_back(
-                field.visit([&](auto value) { return make_write(*saved, field, value); }));
+        if (const Tree* saved = tree.find(field.name)) try {
+                writes.push_back(
+                    field.visit([&](auto value) { return make_write(*saved, field, value); }));
+            } catch (const ValueError& error) {
+                throw ValueError(str(type_name(typeid(*this)), ": load_state_dict: ", field.name,
+                                     ": ", error.what()));
+            }
     for (const Write& write : writes) write();
 }
 

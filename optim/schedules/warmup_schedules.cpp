@@ -49,7 +49,9 @@ double min_ratio_of(const char* op, Optimizer& optimizer, const MinLr& end) {
         throw ValueError(str(op, ": min_lr and min_lr_rate cannot be combined: min_lr ",
                              *end.min_lr, ", min_lr_rate ", *end.min_lr_rate));
     if (end.min_lr_rate) return *end.min_lr_rate;
-    if (!end.min_lr) throw ValueError(str(op, ": one of min_lr and min_lr_rate must be given"));
+    if (!end.min_lr)
+        throw ValueError(
+            str(op, ": one of min_lr and min_lr_rate must be given: neither is given"));
     const double lr = first_lr(optimizer);
     return lr == 0 ? 0 : *end.min_lr / lr;
 }
@@ -180,7 +182,8 @@ LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::
                           const WsdOptions& options) {
     constexpr const char* kOp = "get_wsd_schedule";
     if (!options.training_steps && !options.stable_steps)
-        throw ValueError(str(kOp, ": training_steps or stable_steps must be given"));
+        throw ValueError(
+            str(kOp, ": training_steps or stable_steps must be given: neither is given"));
     check_steps(kOp, "warmup_steps", warmup_steps);
     check_steps(kOp, "decay_steps", decay_steps);
     check_steps(kOp, "training_steps", options.training_steps.value_or(0));

@@ -255,7 +255,8 @@ TEST(GradScaler, SetsGivenScaleInUpdate) {
     EXPECT_EQ(scaler.scale(full({}, 3.0)).item(), 48);
     scaler.update(0.5);
     EXPECT_EQ(scaler.scale(full({}, 3.0)).item(), 1.5);
-    expect_error<ValueError>({"GradScaler: the scale", "-1"}, [&] { scaler.update(-1); });
+    expect_error<ValueError>({"GradScaler: new_scale must be positive and finite", "-1"},
+                             [&] { scaler.update(-1); });
 }
 
 TEST(UpdateScaleKernel, DoesNotOverflowF32) {

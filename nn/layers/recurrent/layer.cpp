@@ -122,16 +122,26 @@ std::pair<Tensor, State> run(Cell cell, const Tensor& x, const std::vector<std::
     return {cat(outputs), state};
 }
 
+namespace {
+
+// Describes the first increase, or the last size, which is not positive if there is no increase.
+std::string first_fault(const std::vector<std::int64_t>& sizes) {
+    for (std::size_t i = 1; i < sizes.size(); ++i)
+        if (sizes[i] > sizes[i - 1])
+            return str(sizes[i], " follows ", sizes[i - 1], " at index ", i);
+    return str("the last is ", sizes.back());
+}
+
+}  // namespace
+
 void check_packed(const char* who, const PackedSequence& sequence) {
     if (!sequence.data.defined()) throw UsageError(str(who, ": the packed sequence has no data"));
     const std::vector<std::int64_t>& sizes = sequence.batch_sizes;
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total += size;
     if (sizes.empty() || sizes.back() < 1 || !std::is_sorted(sizes.rbegin(), sizes.rend()))
-        throw ValueError(str(
-            who, ": batch_sizes must be positive and must not increase: ",
-            sizes.empty() ? "they are empty"
-                          : str("the first is ", sizes.front(), ", the last is ", sizes.back())));
+        throw ValueError(str(who, ": batch_sizes must be positive and must not increase: ",
+                             sizes.empty() ? "they are empty" : first_fault(sizes)));
     if (sequence.data.dim() < 1 || sequence.data.size(0) != total)
         throw ValueError(str(who, ": the sum of batch_sizes is ", total, ", but data is ",
                              sequence.data.shape()));

@@ -50,8 +50,9 @@ void Stack::visit(Visitor& v) {
 Weights& Stack::weights(std::int64_t layer, bool reverse) {
     if (layer < 0 || layer >= options_.num_layers || (reverse && !options_.bidirectional))
         throw IndexError(str(who_, ": no weights of layer ", layer, reverse ? ", reversed" : "",
-                             ": there are ", options_.num_layers, " layers with ", directions(),
-                             options_.bidirectional ? " directions" : " direction"));
+                             ": the stack has ", options_.num_layers,
+                             options_.num_layers == 1 ? " layer" : " layers", " with ",
+                             directions(), options_.bidirectional ? " directions" : " direction"));
     return weights_[static_cast<std::size_t>(layer * directions() + (reverse ? 1 : 0))];
 }
 

@@ -21,7 +21,9 @@ const VggConfig& checked_vgg(const VggConfig& config) {
     check_size(kWho, "in_channels", config.in_channels);
     check_size(kWho, "hidden", config.hidden);
     if (std::ranges::count(config.layers, 0) == std::ssize(config.layers))
-        throw ValueError("Vgg: layers must contain at least one convolution");
+        throw ValueError(
+            str("Vgg: layers must contain at least one convolution: ",
+                config.layers.empty() ? "it is empty" : "it contains only 0 (pooling)"));
     for (const std::int64_t channels : config.layers)
         if (channels != 0) check_size(kWho, "a number of channels in layers", channels);
     return config;

@@ -121,7 +121,7 @@ TEST(TransformedIterable, RejectsNullDatasetsAndEmptyFunctions) {
                              [] { filter(counter(0, 1), std::function<bool(const Tree&)>()); });
     expect_error<UsageError>({"TransformedIterable: the function must not be empty"},
                              [] { TransformedIterable(counter(0, 1), nullptr, true); });
-    expect_error<UsageError>({"TransformedIterable: the dataset must not be null"}, [] {
+    expect_error<UsageError>({"map: the dataset must not be null"}, [] {
         map(IterableDatasetRef(kNullStream), [](Tree s) { return s; });
     });
 }

@@ -278,27 +278,32 @@ TEST(Scheduler, RejectsInvalidState) {
     Tree state = steps.state_dict();
     state.set("gamma", 0.7);
     state.set("step_size", 0);
-    expect_error<ValueError>({"load_state_dict: step_size: must be at least 1: 0"},
-                             [&] { steps.load_state_dict(state); });
+    expect_error<ValueError>(
+        {"axle::optim::StepLR: load_state_dict: step_size: must be at least 1: 0"},
+        [&] { steps.load_state_dict(state); });
     EXPECT_EQ(steps.state_dict()["gamma"].number(), 0.1);
     state = steps.state_dict();
     state.set("base_lrs", Tree::list({Tree(1.0), Tree(1.0)}));
-    expect_error<ValueError>({"load_state_dict: base_lrs has 2 values", "1 groups"},
-                             [&] { steps.load_state_dict(state); });
+    expect_error<ValueError>(
+        {"axle::optim::StepLR: load_state_dict: base_lrs has 2 values", "1 group"},
+        [&] { steps.load_state_dict(state); });
     CyclicLR cycles(optimizer, 0.1, 1);
     state = cycles.state_dict();
     state.set("mode", "square");
-    expect_error<ValueError>({"load_state_dict: mode: must be one of ", ": 'square'"},
-                             [&] { cycles.load_state_dict(state); });
+    expect_error<ValueError>(
+        {"axle::optim::CyclicLR: load_state_dict: mode: must be one of ", ": 'square'"},
+        [&] { cycles.load_state_dict(state); });
     state = cycles.state_dict();
     state.set("max_lrs", Tree::list());
-    expect_error<ValueError>({"load_state_dict: max_lrs: must have 1 numbers: it has 0"},
-                             [&] { cycles.load_state_dict(state); });
+    expect_error<ValueError>(
+        {"axle::optim::CyclicLR: load_state_dict: max_lrs: must have 1 number: it has 0"},
+        [&] { cycles.load_state_dict(state); });
     SequentialLR parts(optimizer, {halving(optimizer), halving(optimizer)}, {3});
     state = parts.state_dict();
     state.set("_schedulers", Tree::list());
     expect_error<ValueError>(
-        {"load_state_dict: the number of schedules differs: 0 in the state, 2 in the scheduler"},
+        {"axle::optim::SequentialLR: load_state_dict: the number of schedules differs: ",
+         "0 in the state, 2 in the scheduler"},
         [&] { parts.load_state_dict(state); });
 }
 
