@@ -8,13 +8,17 @@ constexpr double kHalfLogTwoPi = 0.918938533204672741780;  // ln(2 pi) / 2
 }  // namespace
 
 Normal::Normal(const Parameter& mean, const Parameter& deviation, bool validate_args)
-    : Distribution("Normal", validate_args) {
-    const std::vector<Tensor> p = broadcast_parameters("Normal", {mean, deviation});
+    : Normal("Normal", mean, deviation, validate_args) {}
+
+Normal::Normal(const char* name, const Parameter& mean, const Parameter& deviation,
+               bool validate_args)
+    : Distribution(name, validate_args) {
+    const std::vector<Tensor> p = broadcast_parameters(name, {mean, deviation});
     loc = p[0], scale = p[1];
     set_shapes(loc.shape());
     if (!validate_args) return;
-    check_not_nan("Normal", "loc", loc);
-    check_condition("Normal", "scale", "positive", gt(scale.detach(), 0), scale);
+    check_not_nan(name, "loc", loc);
+    check_condition(name, "scale", "positive", gt(scale.detach(), 0), scale);
 }
 
 Tensor Normal::rsample(const Shape& sample_shape) const {
@@ -32,7 +36,7 @@ Tensor Normal::log_prob(const Tensor& value) const {
 Tensor Normal::entropy() const { return add(log(scale), 0.5 + kHalfLogTwoPi); }
 
 LogNormal::LogNormal(const Parameter& loc, const Parameter& scale, bool validate_args)
-    : Distribution("LogNormal", validate_args), base(loc, scale, validate_args) {
+    : Distribution("LogNormal", validate_args), base("LogNormal", loc, scale, validate_args) {
     set_shapes(base.batch_shape());
 }
 

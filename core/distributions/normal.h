@@ -18,6 +18,11 @@ class Normal : public Distribution {
     Tensor variance() const override { return square(scale); }
 
     Tensor loc, scale;
+
+  private:
+    friend class LogNormal;
+    // Errors name the distribution `name`.
+    Normal(const char* name, const Parameter& loc, const Parameter& scale, bool validate_args);
 };
 
 // The distribution of e^x for a normally distributed x.

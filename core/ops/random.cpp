@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/creation/random_integers.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/random.h"
 #include "kernels/ops/sort.h"
@@ -151,26 +152,37 @@ Tensor& Tensor::normal_(double mean, double std) {
 }
 
 Tensor rand(const Shape& shape, TensorOptions options) {
-    return filled(shape, options, [](Tensor& y) { y.uniform_(); });
+    return filled(shape, options, [](Tensor& y) {
+        check_floating("rand", y, "the result");
+        y.uniform_();
+    });
 }
 
 Tensor randn(const Shape& shape, TensorOptions options) {
-    return filled(shape, options, [](Tensor& y) { y.normal_(); });
+    return filled(shape, options, [](Tensor& y) {
+        check_floating("randn", y, "the result");
+        y.normal_();
+    });
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOptions options) {
+    return random_integers("randint", low, high, shape, options);
+}
+
+Tensor random_integers(const char* op, std::int64_t low, std::int64_t high, const Shape& shape,
+                       TensorOptions options) {
     const profiler::OpScope scope("randint");
     std::int64_t range = 0;
     if (low >= high || __builtin_sub_overflow(high, low, &range) || range > std::int64_t{1} << 32)
         throw ValueError(
-            str("randint: the range must contain 1 to 2^32 numbers: [", low, ", ", high, ")"));
+            str(op, ": the range must contain 1 to 2^32 numbers: [", low, ", ", high, ")"));
     const auto [lowest, highest] = exact_integer_range(options.dtype);
     if (static_cast<double>(low) < lowest || static_cast<double>(high - 1) > highest)
-        throw ValueError(str("randint: ", options.dtype,
+        throw ValueError(str(op, ": ", options.dtype,
                              " cannot represent all numbers of the range: [", low, ", ", high,
                              ")"));
     return filled(shape, options, [&](Tensor& y) {
-        check_compute("randint", y, "the result");
+        check_compute(op, y, "the result");
         const bool index = y.dtype() == i64 || y.dtype() == i32;
         Tensor whole = index ? y : empty(shape, {.dtype = i64, .device = y.device()});
         fill_random(whole, [&](Tensor& x, kernels::Philox random) {

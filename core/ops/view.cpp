@@ -252,11 +252,16 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
 
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
              std::int64_t step) {
+    return sliced("slice", x, dim, start, end, step);
+}
+
+Tensor sliced(const char* op, const Tensor& x, std::int64_t dim, std::int64_t start,
+              std::int64_t end, std::int64_t step) {
     const profiler::OpScope scope("slice");
-    check_device("slice", {&x});
-    if (step < 1) throw ValueError(str("slice: the step must be positive: ", step));
-    if (x.dim() == 0) throw ShapeError("slice: a 0-d tensor cannot be sliced");
-    const int d = wrap_dim("slice", dim, x.dim());
+    check_device(op, {&x});
+    if (step < 1) throw ValueError(str(op, ": the step must be positive: ", step));
+    if (x.dim() == 0) throw ShapeError(str(op, ": a 0-d tensor cannot be sliced"));
+    const int d = wrap_dim(op, dim, x.dim());
     const std::int64_t size = x.shape()[d];
     const auto clamped = [size](std::int64_t i) {
         return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
@@ -281,14 +286,18 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 }
 
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
+    return selected("select", x, dim, index);
+}
+
+Tensor selected(const char* op, const Tensor& x, std::int64_t dim, std::int64_t index) {
     const profiler::OpScope scope("select");
-    check_device("select", {&x});
-    if (x.dim() == 0) throw IndexError("select: a 0-d tensor cannot be indexed; use item()");
-    const int d = wrap_dim("select", dim, x.dim());
+    check_device(op, {&x});
+    if (x.dim() == 0) throw IndexError(str(op, ": a 0-d tensor cannot be indexed; use item()"));
+    const int d = wrap_dim(op, dim, x.dim());
     const std::int64_t size = x.shape()[d];
     if (index < -size || index >= size)
-        throw IndexError(str("select: the index must be in [", -size, ", ", size,
-                             ") for dimension ", dim, ": index ", index, ", x is ", x.shape()));
+        throw IndexError(str(op, ": the index must be in [", -size, ", ", size, ") for dimension ",
+                             dim, ": index ", index, ", x is ", x.shape()));
     return squeeze(narrow(x, d, index < 0 ? index + size : index, 1), d);
 }
 

@@ -46,14 +46,11 @@ void add_bad_random_calls(Cases& cases) {
     refuses<DTypeError>(cases, "multinomial", {"int64"}, [] { multinomial(ints_of({3}), 1); });
     refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(zeros({3}), 1); });
     refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(full({3}, -1.0), 1); });
-    refuses<DTypeError>(
-        cases, "rand", {"int64"}, [] { rand({3}, {i64}); }, "uniform_: ");
-    refuses<DTypeError>(
-        cases, "randn", {"int64"}, [] { randn({3}, {i64}); }, "normal_: ");
+    refuses<DTypeError>(cases, "rand", {"int64"}, [] { rand({3}, {i64}); });
+    refuses<DTypeError>(cases, "randn", {"int64"}, [] { randn({3}, {i64}); });
     refuses<DTypeError>(cases, "rand_like", {"int64"}, [] { rand_like(ints_of({3})); });
     refuses<DTypeError>(cases, "randn_like", {"bool"}, [] { randn_like(bools_of({3})); });
-    refuses<ValueError>(
-        cases, "randint_like", {"0"}, [] { randint_like(floats_of({3}), 0); }, "randint: ");
+    refuses<ValueError>(cases, "randint_like", {"0"}, [] { randint_like(floats_of({3}), 0); });
     refuses<ShapeError>(cases, "randperm", {"-1"}, [] { randperm(-1); });
     refuses<ValueError>(cases, "randperm", {"uint8", "257"}, [] { randperm(257, {u8}); });
     refuses<ValueError>(cases, "bernoulli", {"1.5"}, [] { bernoulli(1.5, {2}); });

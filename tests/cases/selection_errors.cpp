@@ -67,9 +67,8 @@ void add_bad_calls_of_slices(Cases& cases) {
     refuses<ShapeError>(cases, "index_copy", {"[1, 1]"}, [] {
         index_copy(floats_of({3}), 0, zeros({1, 1}, {i64}), floats_of({1}));
     });
-    refuses<IndexError>(
-        cases, "index_copy", {"3"},
-        [] { index_copy(floats_of({3}), 0, indices({3}), floats_of({1})); }, "scatter: ");
+    refuses<IndexError>(cases, "index_copy", {"3"},
+                        [] { index_copy(floats_of({3}), 0, indices({3}), floats_of({1})); });
     refuses<IndexError>(cases, "index_fill", {"-4"},
                         [] { index_fill(floats_of({3}), 0, indices({-4}), 1); });
     refuses<ShapeError>(cases, "index_fill", {"[1]"},
@@ -99,6 +98,15 @@ void add_bad_calls_of_slices(Cases& cases) {
     });
     refuses<ShapeError>(cases, "diagonal_scatter", {"[3]", "[2]"}, [] {
         diagonal_scatter(floats_of({2, 3}), floats_of({3}));
+    });
+    refuses<IndexError>(cases, "select_scatter", {"3", "[2, 3]"}, [] {
+        select_scatter(floats_of({2, 3}), floats_of({2}), 1, 3);
+    });
+    refuses<ValueError>(cases, "slice_scatter", {"0"}, [] {
+        slice_scatter(floats_of({2, 3}), floats_of({2, 1}), 1, 0, 2, 0);
+    });
+    refuses<ValueError>(cases, "diagonal_scatter", {"1", "[2, 3]"}, [] {
+        diagonal_scatter(floats_of({2, 3}), floats_of({2}), 0, 1, 1);
     });
 }
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/creation/random_integers.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/sort.h"
 
@@ -64,7 +65,7 @@ Tensor randn_like(const Tensor& x) {
 Tensor randint_like(const Tensor& x, std::int64_t low, std::int64_t high) {
     const profiler::OpScope scope("randint_like");
     check_device("randint_like", {&x});
-    return randint(low, high, x.shape(), options_of(x));
+    return random_integers("randint_like", low, high, x.shape(), options_of(x));
 }
 Tensor randint_like(const Tensor& x, std::int64_t high) { return randint_like(x, 0, high); }
 

@@ -116,16 +116,19 @@ Tensor atan2(const Tensor& y, const Tensor& x) {
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
     const profiler::OpScope scope("lerp");
     check_device("lerp", {&start, &end, &weight});
+    broadcast_shapes("lerp", broadcast_shapes("lerp", start.shape(), end.shape()), weight.shape());
     return add(start, mul(weight, sub(end, start)));
 }
 Tensor lerp(const Tensor& start, const Tensor& end, double weight) {
     const profiler::OpScope scope("lerp");
     check_device("lerp", {&start, &end});
+    broadcast_shapes("lerp", start.shape(), end.shape());
     return add(start, mul(sub(end, start), weight));
 }
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
     const profiler::OpScope scope("addcmul");
     check_device("addcmul", {&x, &a, &b});
+    broadcast_shapes("addcmul", broadcast_shapes("addcmul", a.shape(), b.shape()), x.shape());
     const Tensor product = mul(a, b);
     // Integers multiplied by an integral value stay integers.
     if (!is_floating(product.dtype()) && value == std::trunc(value))
@@ -135,6 +138,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) 
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
     const profiler::OpScope scope("addcdiv");
     check_device("addcdiv", {&x, &a, &b});
+    broadcast_shapes("addcdiv", broadcast_shapes("addcdiv", a.shape(), b.shape()), x.shape());
     return add(x, mul(div(a, b), value));
 }
 

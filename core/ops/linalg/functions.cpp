@@ -73,7 +73,10 @@ Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
     Tensor moved = a;
     if (!dims.empty()) {
         Dims last;
-        for (int i = 0; i < dims.size(); ++i) last.push_back(a.dim() - dims.size() + i);
+        for (int i = 0; i < dims.size(); ++i) {
+            wrap_dim("tensorsolve", dims[i], a.dim());
+            last.push_back(a.dim() - dims.size() + i);
+        }
         moved = movedim(a, dims, last);
     }
     const std::int64_t n = b.numel();
@@ -93,6 +96,7 @@ Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims) {
 Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t dim) {
     const profiler::OpScope scope("vecdot");
     check_device("vecdot", {&a, &b});
+    wrap_dim("vecdot", dim, broadcast_shapes("vecdot", a.shape(), b.shape()).size());
     return sum(mul(a, b), dim);
 }
 

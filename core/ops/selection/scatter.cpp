@@ -212,7 +212,11 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<std::i
     const profiler::OpScope scope("take_along_dim");
     check_device("take_along_dim", {&x, &index});
     check_index_dtype("take_along_dim", index);
-    if (!dim) return gather(reshape(x, -1), 0, reshape(index, -1));
+    if (!dim) {
+        // On a GPU, gather() reports an index out of range.
+        if (index.device().is_cpu()) check_index_range("take_along_dim", index, x.numel());
+        return gather(reshape(x, -1), 0, reshape(index, -1));
+    }
     if (x.dim() != index.dim())
         throw ShapeError(
             str("take_along_dim: the index must have as many dimensions as the tensor: "

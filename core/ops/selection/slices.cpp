@@ -6,7 +6,9 @@
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
 #include "core/ops/selection/indices.h"
+#include "core/ops/shaping/views.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
@@ -30,6 +32,8 @@ Tensor index_of_slices(const char* op, const Tensor& x, int d, const Tensor& ind
     if (source.shape() != slices.shape())
         throw ShapeError(str(op, ": source must have a slice of x for each index: x ", x.shape(),
                              ", index ", index.shape(), ", source ", source.shape()));
+    // On a GPU, the op that is called next reports an index out of range.
+    if (index.device().is_cpu()) check_index_range(op, index, x.shape()[d]);
     return slices;
 }
 
@@ -119,6 +123,11 @@ Tensor index_reduce(const Tensor& x, std::int64_t dim, const Tensor& index, cons
     return with_dims("index_reduce", x, dim, source,
                      [&](const Tensor& y, int d, const Tensor& from) {
                          const Tensor slices = index_of_slices("index_reduce", y, d, index, from);
+                         check_compute("index_reduce", y);
+                         if (reduce == IndexReduction::mean && y.dtype() == boolean)
+                             throw DTypeError(
+                                 "index_reduce: the mean of booleans is not defined; convert x and "
+                                 "source to a floating dtype");
                          return scatter_reduce(y, d, slices, from, reduce, include_self);
                      });
 }
@@ -139,23 +148,25 @@ Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::
                      std::int64_t end, std::int64_t step) {
     const profiler::OpScope scope("slice_scatter");
     check_device("slice_scatter", {&x, &src});
-    return with_part("slice_scatter", x, src,
-                     [=](const Tensor& of) { return slice(of, dim, start, end, step); });
+    return with_part("slice_scatter", x, src, [=](const Tensor& of) {
+        return sliced("slice_scatter", of, dim, start, end, step);
+    });
 }
 
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t index) {
     const profiler::OpScope scope("select_scatter");
     check_device("select_scatter", {&x, &src});
     return with_part("select_scatter", x, src,
-                     [=](const Tensor& of) { return select(of, dim, index); });
+                     [=](const Tensor& of) { return selected("select_scatter", of, dim, index); });
 }
 
 Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset, std::int64_t dim1,
                         std::int64_t dim2) {
     const profiler::OpScope scope("diagonal_scatter");
     check_device("diagonal_scatter", {&x, &src});
-    return with_part("diagonal_scatter", x, src,
-                     [=](const Tensor& of) { return diagonal(of, offset, dim1, dim2); });
+    return with_part("diagonal_scatter", x, src, [=](const Tensor& of) {
+        return diagonal_of("diagonal_scatter", of, offset, dim1, dim2);
+    });
 }
 
 }  // namespace axle

@@ -31,12 +31,17 @@ Tensor as_matrix(const Tensor& x) {
 }  // namespace
 
 Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
+    return diagonal_of("diagonal", x, offset, dim1, dim2);
+}
+
+Tensor diagonal_of(const char* op, const Tensor& x, std::int64_t offset, std::int64_t dim1,
+                   std::int64_t dim2) {
     const profiler::OpScope scope("diagonal");
-    check_device("diagonal", {&x});
-    if (x.dim() < 2) throw ShapeError(str("diagonal: needs at least 2 dimensions: x ", x.shape()));
-    const int row = wrap_dim("diagonal", dim1, x.dim());
-    const int column = wrap_dim("diagonal", dim2, x.dim());
-    check_different("diagonal", row, column, x.shape());
+    check_device(op, {&x});
+    if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: x ", x.shape()));
+    const int row = wrap_dim(op, dim1, x.dim());
+    const int column = wrap_dim(op, dim2, x.dim());
+    check_different(op, row, column, x.shape());
     const std::int64_t height = x.shape()[row], width = x.shape()[column];
     const std::int64_t size = std::max<std::int64_t>(
         offset < 0 ? std::min(height + offset, width) : std::min(height, width - offset), 0);

@@ -1,5 +1,5 @@
-// Private to core: views, the gradient rules of views, and forms of view, expand and cat whose
-// errors name another op.
+// Private to core: views, the gradient rules of views, and forms of view, expand, slice, select,
+// diagonal and cat whose errors name another op.
 #pragma once
 
 #include <memory>
@@ -42,11 +42,17 @@ Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
     });
 }
 
-// Return view(x, shape), reshape(x, shape), expand(x, shape) and cat(tensors, dim). Their errors
-// name the op `op`, which is composed of them. expanded() requires a defined x.
+// Return what view(), reshape(), expand(), slice(), select(), diagonal() and cat() return for the
+// same arguments. Their errors name the op `op`, which is composed of them. expanded() requires a
+// defined x.
 Tensor viewed(const char* op, const Tensor& x, const Shape& shape);
 Tensor reshaped(const char* op, const Tensor& x, const Shape& shape);
 Tensor expanded(const char* op, const Tensor& x, const Shape& shape);
+Tensor sliced(const char* op, const Tensor& x, std::int64_t dim, std::int64_t start,
+              std::int64_t end, std::int64_t step);
+Tensor selected(const char* op, const Tensor& x, std::int64_t dim, std::int64_t index);
+Tensor diagonal_of(const char* op, const Tensor& x, std::int64_t offset, std::int64_t dim1,
+                   std::int64_t dim2);
 Tensor concatenated(const char* op, const std::vector<Tensor>& tensors, std::int64_t dim);
 
 // Returns consecutive views of x along d. They share one node, so that a single cat combines their

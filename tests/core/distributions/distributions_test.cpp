@@ -357,7 +357,7 @@ TEST(Distributions, RejectNaNParametersAndAcceptInfiniteLocations) {
     const char* const text =
         "Normal: loc must be a number (not NaN): nan at element 1 of shape [2]";
     expect_error<ValueError>({text}, [&] { Normal(nan, 1); });
-    expect_error<ValueError>({"Normal: loc"}, [&] { LogNormal(nan, 1); });
+    expect_error<ValueError>({"LogNormal: loc"}, [&] { LogNormal(nan, 1); });
     expect_error<ValueError>({"Laplace: loc"}, [&] { Laplace(nan, 1); });
     expect_error<ValueError>({"MultivariateNormal: loc"},
                              [&] { MultivariateNormal(nan, {.scale_tril = eye(2)}); });
