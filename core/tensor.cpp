@@ -31,7 +31,7 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
     static_cast<void>(axle::numel(shape));  // throws ShapeError for an invalid shape
     const std::int64_t bytes = checked_bytes(shape, dtype);
     if (bytes < 0)
-        throw ShapeError(str("empty: the number of bytes overflows int64: ", shape, " of ", dtype));
+        throw ShapeError(str("shape: the number of bytes overflows int64: ", shape, " of ", dtype));
     return static_cast<std::size_t>(bytes);
 }
 

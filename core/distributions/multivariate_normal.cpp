@@ -74,9 +74,15 @@ MultivariateNormal::MultivariateNormal(const Tensor& mean, const Covariance& m, 
     vector.push_back(n);
     set_shapes(batch, n);
     loc = expand(mean, vector);
-    const Tensor factor = m.scale_tril.defined()          ? m.scale_tril
-                          : m.covariance_matrix.defined() ? linalg::cholesky(m.covariance_matrix)
-                                                          : factor_of_inverse(m.precision_matrix);
+    const Tensor factor = [&] {
+        try {
+            return m.scale_tril.defined()          ? m.scale_tril
+                   : m.covariance_matrix.defined() ? linalg::cholesky(m.covariance_matrix)
+                                                   : factor_of_inverse(m.precision_matrix);
+        } catch (const linalg::LinAlgError& error) {
+            throw linalg::LinAlgError(str(op, ": ", name, ": ", error.what()));
+        }
+    }();
     vector.push_back(n);
     scale_tril = expand(factor, vector);
 }

@@ -203,12 +203,14 @@ std::pair<Tensor, Tensor> qr(const Tensor& input, QrMode mode) {
     const char* const refused = mode == QrMode::r   ? "in the mode r"
                                 : complete && m > n ? "in the mode complete if m is above n"
                                                     : nullptr;
-    record_outputs("qr", {&q, &r}, {x},
-                   [q = saved(q), r = saved(r), refused](const Grads& dy, Needs) -> Grads {
-                       if (refused != nullptr)
-                           throw UsageError(str("qr: has no gradient ", refused));
-                       return qr_rule("qr", q, r, dy);
-                   });
+    record_outputs(
+        "qr", {&q, &r}, {x},
+        [q = saved(q), r = saved(r), refused, shape = x.shape()](const Grads& dy, Needs) -> Grads {
+            if (refused != nullptr)
+                throw UsageError(str("qr: has no gradient ", refused, ": x is ", shape,
+                                     "; use the mode reduced"));
+            return qr_rule("qr", q, r, dy);
+        });
     const DType dtype = result_dtype(input);
     return {to(q, dtype), to(r, dtype)};
 }

@@ -153,9 +153,9 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
     expected.erase(dim);
     if (targets.shape() != expected)
         throw ShapeError(str(kCrossEntropy,
-                             ": needs logits [N, classes, ...] and targets [N, ...], or ",
-                             "probabilities of the logits' shape: logits ", input.shape(),
-                             ", targets ", targets.shape()));
+                             ": needs logits [N, classes, ...] and targets [N, ...], ",
+                             "or [classes] and [], or probabilities of the logits' shape: logits ",
+                             input.shape(), ", targets ", targets.shape()));
     const Tensor goals = reshape(targets, {targets.numel()});
     check_targets(kCrossEntropy, goals, input.size(dim), options.ignore_index);
     if (options.weight.defined() || input.dim() > 2)

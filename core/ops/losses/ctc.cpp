@@ -103,9 +103,10 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
     const Tensor probs = is_single ? unsqueeze(wide, 1) : wide;
     if (probs.dim() != 3 || targets.dim() < 1 || targets.dim() > 2 ||
         (targets.dim() == 2 && targets.size(0) != probs.size(1)))
-        throw ShapeError(str(kCtcLoss, ": needs log_probs [T, N, classes] and targets [N, S] or ",
-                             "[sum of target lengths]: log_probs ", log_probs.shape(), ", targets ",
-                             targets.shape()));
+        throw ShapeError(str(kCtcLoss,
+                             ": needs log_probs [T, N, classes] or [T, classes] and targets ",
+                             "[N, S] or [sum of target lengths]: log_probs ", log_probs.shape(),
+                             ", targets ", targets.shape()));
     const std::int64_t samples = probs.size(1), blank = options.blank;
     if (blank < 0 || blank >= probs.size(2))
         throw ValueError(str(kCtcLoss, ": blank must be in [0, ", probs.size(2), "): ", blank));

@@ -31,8 +31,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, const NllLossOpt
     Shape expected = log_probs.shape();
     if (log_probs.dim() > 0) expected.erase(dim);
     if (log_probs.dim() == 0 || targets.shape() != expected)
-        throw ShapeError(str(kOp, ": needs log-probabilities [N, classes, ...] and targets ",
-                             "[N, ...]: log_probs ", log_probs.shape(), ", targets ",
+        throw ShapeError(str(kOp, ": needs log_probs [N, classes, ...] and targets [N, ...], or ",
+                             "[classes] and []: log_probs ", log_probs.shape(), ", targets ",
                              targets.shape()));
     const std::int64_t classes = log_probs.size(dim);
     check_class_weight(kOp, log_probs, options.weight, classes);
