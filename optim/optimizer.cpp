@@ -136,8 +136,9 @@ void Optimizer::zero_grad(bool set_to_none) {
 void Optimizer::step() {
     check_not_moved("step");
     if (needs_closure())
-        throw UsageError(
-            str(name(), ": step() needs a closure, which computes the loss and the gradients"));
+        throw UsageError(str(name(),
+                             ": step() needs a closure that computes the loss and the gradients; "
+                             "call step(closure)"));
     if (steps_in_backward()) return;
     if (hooks_) {
         const StepPlan plan = hooks_->before_step(*this);

@@ -209,8 +209,12 @@ class TorchFile {
         const auto strides = sizes_of<Strides>(item(arguments, 3, Kind::tuple), "strides");
         const std::optional<DType> dtype =
             is_v3 ? dtype_of_torch_name(text(arguments, 6, Kind::name)) : storage.dtype;
+        if (is_v3 && !dtype)
+            refuse(str("the dtype of a tensor is not supported: ",
+                       printable(text(arguments, 6, Kind::name))));
         if (!dtype || is_v3 == storage.dtype.has_value())
-            refuse("a tensor must have exactly one dtype");
+            refuse(str("either a tensor or its storage must have a dtype: ",
+                       is_v3 ? "both have one" : "neither has one"));
         if (shape.size() != strides.size())
             refuse(str("a tensor has different numbers of sizes and strides: shape ", shape,
                        ", strides ", strides));
@@ -219,8 +223,9 @@ class TorchFile {
         const std::int64_t capacity = storage.memory->bytes / size_of(*dtype);
         const std::optional<std::int64_t> length = element_span(shape, strides);
         if (offset < 0 || offset > capacity || !length || *length > capacity - offset)
-            fail(storage.entry, str("a tensor with shape ", shape, " and strides ", strides,
-                                    " at element ", offset, " is out of bounds"));
+            fail(storage.entry,
+                 str("a tensor with shape ", shape, " and strides ", strides, " at element ",
+                     offset, " is out of bounds: the storage has ", capacity, " elements"));
         if (count > capacity)
             fail(storage.entry, str("a tensor with shape ", shape,
                                     " repeats its elements; save its contiguous() copy"));

@@ -31,7 +31,8 @@ LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options)
 LayerNorm::LayerNorm(const Shape& sizes, LayerNormOptions options)
     : eps(options.eps), sizes_(sizes) {
     if (sizes.empty()) throw ValueError("LayerNorm: sizes must have at least one element: []");
-    for (const std::int64_t size : sizes) check_size("LayerNorm", "width", size);
+    for (const std::int64_t size : sizes)
+        if (size < 1) throw ValueError(str("LayerNorm: sizes must be positive: ", sizes));
     if (!options.affine) return;
     weight = parameter_of_ones(sizes);
     if (options.bias) bias = parameter_of_zeros(sizes);

@@ -80,7 +80,9 @@ TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorch) {
     expect_error<ShapeError>({"LayerNorm: the last dimensions of x must be [3, 4]", "[4, 3]"}, [] {
         nn::LayerNorm({3, 4})(zeros({4, 3}));
     });
-    expect_error<ValueError>({"LayerNorm: width must be positive"}, [] { nn::LayerNorm({3, 0}); });
+    expect_error<ValueError>({"LayerNorm: sizes must be positive: [3, 0]"}, [] {
+        nn::LayerNorm({3, 0});
+    });
     expect_error<ValueError>({"LayerNorm: sizes must have at least one element: []"},
                              [] { nn::LayerNorm{Shape()}; });
 }
