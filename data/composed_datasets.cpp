@@ -127,7 +127,8 @@ std::shared_ptr<const Dataset> Subset::in_epoch(std::int64_t epoch) const {
 std::vector<Subset> random_split(const DatasetRef& dataset, const std::vector<Scalar>& lengths,
                                  std::uint64_t seed) {
     const std::int64_t n = checked("random_split", dataset)->size();
-    if (lengths.empty()) throw ValueError("random_split: needs at least one length");
+    if (lengths.empty())
+        throw ValueError("random_split: needs at least one length: the list is empty");
     const auto is_integral = [](const Scalar& length) { return length.is_integral(); };
     const bool integers = std::all_of(lengths.begin(), lengths.end(), is_integral);
     if (!integers && std::any_of(lengths.begin(), lengths.end(), is_integral))
@@ -147,7 +148,8 @@ std::vector<Subset> random_split(const DatasetRef& dataset, const std::vector<Sc
 }
 
 ConcatDataset::ConcatDataset(const std::vector<DatasetRef>& datasets) {
-    if (datasets.empty()) throw ValueError("ConcatDataset: needs at least one dataset");
+    if (datasets.empty())
+        throw ValueError("ConcatDataset: needs at least one dataset: the list is empty");
     std::int64_t end = 0;
     for (const DatasetRef& dataset : datasets) {
         datasets_.push_back(checked("ConcatDataset", dataset, str("dataset ", datasets_.size())));
@@ -178,12 +180,14 @@ StackDataset::StackDataset(const std::vector<std::pair<std::string, DatasetRef>>
         keys_.push_back(key);
         add(str("'", key, "'"), dataset);
     }
-    if (datasets.empty()) throw ValueError("StackDataset: needs at least one dataset");
+    if (datasets.empty())
+        throw ValueError("StackDataset: needs at least one dataset: the list is empty");
 }
 
 StackDataset::StackDataset(const std::vector<DatasetRef>& datasets) {
     for (const DatasetRef& dataset : datasets) add(str(datasets_.size()), dataset);
-    if (datasets.empty()) throw ValueError("StackDataset: needs at least one dataset");
+    if (datasets.empty())
+        throw ValueError("StackDataset: needs at least one dataset: the list is empty");
 }
 
 // Adds a dataset. `name` names it in error messages.

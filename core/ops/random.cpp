@@ -211,7 +211,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     const profiler::OpScope scope("multinomial");
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights, "weights");
-    if (weights.dim() == 0) throw ShapeError("multinomial: weights must not be 0-d");
+    if (weights.dim() == 0)
+        throw ShapeError("multinomial: weights must be [..., n]: weights is []");
     if (samples < 1)
         throw ValueError(str("multinomial: the number of samples must be positive: ", samples));
     const std::int64_t n = weights.size(-1);

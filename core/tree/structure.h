@@ -209,8 +209,10 @@ struct Structure<std::vector<T>> {
             } else if constexpr (std::default_initializable<T>) {
                 values.push_back(from_tree<T>(T{}, element));
             } else {
-                throw ValueError(
-                    "from_tree: cannot fill an empty vector: its element type has no default");
+                throw ValueError(str("from_tree: cannot fill an empty vector with ",
+                                     tree.elements().size(),
+                                     tree.elements().size() == 1 ? " element" : " elements",
+                                     ": the type of elements has no default"));
             }
         }
         return values;

@@ -33,7 +33,8 @@ class TransformedStream : public Stream {
 
 std::vector<std::shared_ptr<const IterableDataset>> pointers_of(
     const std::vector<IterableDatasetRef>& datasets) {
-    if (datasets.empty()) throw ValueError("ChainDataset: needs at least one dataset");
+    if (datasets.empty())
+        throw ValueError("ChainDataset: needs at least one dataset: the list is empty");
     std::vector<std::shared_ptr<const IterableDataset>> pointers;
     for (const IterableDatasetRef& dataset : datasets) {
         if (!dataset.pointer())

@@ -39,9 +39,11 @@ void check_options(const LoaderOptions& options) {
     const bool grouped =
         options.batch_size != 1 || options.shuffle || options.sampler || options.drop_last;
     if (options.batch_sampler && grouped)
-        throw ValueError(
-            "DataLoader: batch_sampler cannot be combined with batch_size, shuffle, sampler or "
-            "drop_last");
+        throw ValueError(str("DataLoader: batch_sampler cannot be combined with ",
+                             options.batch_size != 1 ? "batch_size"
+                             : options.shuffle       ? "shuffle"
+                             : options.sampler       ? "sampler"
+                                                     : "drop_last"));
 }
 
 void check_size(std::optional<std::int64_t> size, const LoaderOptions& options) {

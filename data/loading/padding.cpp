@@ -110,7 +110,8 @@ void check_names(const PaddingCollateOptions& options, const std::vector<std::st
 }  // namespace
 
 Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadSequenceOptions& options) {
-    if (sequences.empty()) throw ValueError("pad_sequence: needs at least one sequence");
+    if (sequences.empty())
+        throw ValueError("pad_sequence: needs at least one sequence: the list is empty");
     const Tensor& first = sequences[0];
     for (std::size_t i = 0; i < sequences.size(); ++i) {
         const Tensor& t = sequences[i];

@@ -44,9 +44,8 @@ Tensor Embedding::forward(const Tensor& ids) {
     if (policy) {
         if (options.max_norm || options.scale_grad_by_freq)
             throw UsageError(
-                "Embedding: max_norm and scale_grad_by_freq need the whole table, but the lookup "
-                "is "
-                "replaced, for example because processes divide the table");
+                "Embedding: max_norm and scale_grad_by_freq need the whole table, but a policy "
+                "replaces the lookup, for example because processes divide the table; set neither");
         return policy->look_up(*this, ids);
     }
     options.max_norm.apply(weight, ids, options.norm_type);

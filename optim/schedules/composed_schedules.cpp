@@ -10,7 +10,8 @@ namespace axle::optim {
 namespace {
 
 Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
-    if (parts.empty()) throw ValueError("ChainedScheduler: needs at least one schedule");
+    if (parts.empty())
+        throw ValueError("ChainedScheduler: needs at least one schedule: the list is empty");
     if (!parts[0])
         throw ValueError("ChainedScheduler: schedules must not be null: schedule 0 is null");
     return parts[0]->optimizer();
@@ -20,7 +21,8 @@ Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
 
 ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts)
     : Scheduler(optimizer), parts_(std::move(parts)) {
-    if (parts_.empty()) throw ValueError(str(name, ": needs at least one schedule"));
+    if (parts_.empty())
+        throw ValueError(str(name, ": needs at least one schedule: the list is empty"));
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         if (!parts_[i])
             throw ValueError(str(name, ": schedules must not be null: schedule ", i, " is null"));

@@ -35,7 +35,8 @@ Tensor index_on(Device device, const Lengths& values) { return tensor(values).to
 template <class Position>
 PackedSequence pack(const char* op, const Tensor& rows, const Lengths& lengths, bool enforce_sorted,
                     Position position) {
-    if (lengths.empty()) throw ValueError(str(op, ": needs at least one sequence"));
+    if (lengths.empty())
+        throw ValueError(str(op, ": needs at least one sequence: the list is empty"));
     for (const std::int64_t length : lengths)
         if (length < 1) throw ValueError(str(op, ": lengths must be positive: ", length));
     const auto rise = std::adjacent_find(lengths.begin(), lengths.end(),
@@ -132,7 +133,8 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
 }
 
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_sorted) {
-    if (sequences.empty()) throw ValueError("pack_sequence: needs at least one sequence");
+    if (sequences.empty())
+        throw ValueError("pack_sequence: needs at least one sequence: the list is empty");
     Lengths lengths, starts;
     std::int64_t total = 0;
     for (const Tensor& sequence : sequences) {
