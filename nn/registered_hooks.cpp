@@ -18,11 +18,10 @@ autograd::HookHandle add_hook(const std::shared_ptr<RegisteredHooks>& hooks,
     });
 }
 
-void check_count(const char* kind, std::size_t before, std::size_t now) {
+void check_count(const char* op, std::size_t before, std::size_t now) {
     if (before != now)
-        throw UsageError(str("module: a ", kind,
-                             " hook must not change the number of tensors: it "
-                             "was ",
+        throw UsageError(str(op,
+                             ": the hook must not change the number of tensors: the number was ",
                              before, " and is ", now));
 }
 
@@ -70,7 +69,7 @@ struct BackwardCall {
         const std::size_t count = input_gradients.size();
         for (const auto& [key, hook] : std::map(hooks->backward)) {
             hook(*hooks->module, input_gradients, output_gradients);
-            check_count("backward", count, input_gradients.size());
+            check_count("register_full_backward_hook", count, input_gradients.size());
         }
     }
 
@@ -112,7 +111,7 @@ Module::HookedCall::HookedCall(Module& module, const std::vector<Tensor*>& input
     for (const Tensor* input : inputs) inputs_.push_back(*input);
     for (const auto& [key, hook] : std::map(hooks_->before)) {
         hook(module, inputs_);
-        check_count("forward pre", inputs.size(), inputs_.size());
+        check_count("register_forward_pre_hook", inputs.size(), inputs_.size());
     }
     if (!hooks_->backward.empty()) {
         backward_ = std::make_shared<BackwardCall>();
@@ -129,7 +128,7 @@ void Module::HookedCall::finish(std::vector<Tensor>& outputs) {
     const std::size_t count = outputs.size();
     for (const auto& [key, hook] : std::map(hooks_->after)) {
         hook(module_, inputs_, outputs);
-        check_count("forward", count, outputs.size());
+        check_count("register_forward_hook", count, outputs.size());
     }
     if (backward_ == nullptr) return;
     const std::vector<Tensor*> own = pointers_to(outputs);

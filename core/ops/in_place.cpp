@@ -18,11 +18,12 @@ void check_result(const char* op, const Tensor& x, const Shape& operand, DType d
             str(op, ": the operand cannot be broadcast to the tensor that is changed: operand ",
                 operand, ", tensor ", x.shape()));
     if (is_floating(dtype) && !is_floating(x.dtype()))
-        throw DTypeError(str(op, ": a floating result cannot be stored in a tensor of dtype ",
-                             x.dtype(), "; convert the tensor with to(f32) first"));
+        throw DTypeError(str(op, ": a result of dtype ", dtype,
+                             " cannot be stored in a tensor of dtype ", x.dtype(),
+                             "; convert the tensor with to(f32) first"));
     if (x.dtype() == boolean && dtype != boolean)
-        throw DTypeError(str(op,
-                             ": an integer result cannot be stored in a boolean tensor; convert "
+        throw DTypeError(str(op, ": a result of dtype ", dtype,
+                             " cannot be stored in a boolean tensor; convert "
                              "the tensor with to(i64) first"));
 }
 
@@ -225,6 +226,7 @@ Tensor& Tensor::operator+=(const Tensor& other) & {
     return *this;
 }
 Tensor& Tensor::operator-=(const Tensor& other) & {
+    check_subtraction("operator-=", *this);
     assign(
         "operator-=", *this, other, [&] { return axle::sub(*this, other); }, [&] { sub_(other); });
     return *this;
@@ -246,6 +248,7 @@ Tensor& Tensor::operator+=(Scalar value) & {
     return *this;
 }
 Tensor& Tensor::operator-=(Scalar value) & {
+    check_subtraction("operator-=", *this);
     assign(
         "operator-=", *this, value, [&] { return axle::sub(*this, value); }, [&] { sub_(value); });
     return *this;

@@ -89,7 +89,8 @@ void add_tensor(const char* op, Plan& plan, int dim, const Tensor& t) {
         plan.tensors.push_back({dim, wrapped_index(op, t, shape, dim)});
         return;
     }
-    if (t.dim() == 0) throw IndexError(str(op, ": a mask must have at least one dimension"));
+    if (t.dim() == 0)
+        throw IndexError(str(op, ": a mask must have at least one dimension: the mask is []"));
     for (int d = 0; d < t.dim(); ++d)
         if (t.shape()[d] != shape[dim + d])
             throw IndexError(str(op, ": the shape of a mask differs from the indexed dimensions: ",
