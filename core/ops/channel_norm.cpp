@@ -22,7 +22,8 @@ void check_input(const char* op, const Tensor& x) {
 void check_spatial(const char* op, const Tensor& x) {
     check_input(op, x);
     if (x.dim() < 3)
-        throw ShapeError(str(op, ": x must have at least three dimensions: ", x.shape()));
+        throw ShapeError(
+            str(op, ": x must have at least three dimensions [N, C, ...]: x ", x.shape()));
 }
 
 // Checks v, which is a weight or another per-channel vector and can be undefined. Throws ShapeError
@@ -235,6 +236,8 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
     const profiler::OpScope scope("instance_norm");
     check_spatial("instance_norm", x);
+    check_channels("instance_norm", "weight", weight, x);
+    check_channels("instance_norm", "bias", bias, x);
     return group_norm(x, std::max<std::int64_t>(1, x.size(1)), weight, bias, eps);
 }
 

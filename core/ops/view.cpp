@@ -258,7 +258,7 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 Tensor sliced(const char* op, const Tensor& x, std::int64_t dim, std::int64_t start,
               std::int64_t end, std::int64_t step) {
     const profiler::OpScope scope("slice");
-    check_device(op, {&x});
+    check_device("slice", {&x});
     if (step < 1) throw ValueError(str(op, ": the step must be positive: ", step));
     if (x.dim() == 0) throw ShapeError(str(op, ": a 0-d tensor cannot be sliced"));
     const int d = wrap_dim(op, dim, x.dim());
@@ -291,7 +291,7 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
 
 Tensor selected(const char* op, const Tensor& x, std::int64_t dim, std::int64_t index) {
     const profiler::OpScope scope("select");
-    check_device(op, {&x});
+    check_device("select", {&x});
     if (x.dim() == 0) throw IndexError(str(op, ": a 0-d tensor cannot be indexed; use item()"));
     const int d = wrap_dim(op, dim, x.dim());
     const std::int64_t size = x.shape()[d];

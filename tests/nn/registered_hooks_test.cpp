@@ -153,15 +153,18 @@ TEST(RegisteredHooks, MustNotChangeTheNumberOfTensors) {
     {
         const auto handle = layer.register_forward_hook(
             [](nn::Module&, const TensorList&, TensorList& outputs) { outputs.clear(); });
-        expect_error<UsageError>({"module: a forward hook", "1", "0"}, [&] {
-            layer(ones({1, 3}));
-        });
+        expect_error<UsageError>(
+            {"register_forward_hook: the hook must not change the number of tensors", "1", "0"},
+            [&] {
+                layer(ones({1, 3}));
+            });
     }
     const auto handle = layer.register_forward_pre_hook(
         [](nn::Module&, TensorList& inputs) { inputs.push_back(inputs[0]); });
-    expect_error<UsageError>({"module: a forward pre hook", "1", "2"}, [&] {
-        layer(ones({1, 3}));
-    });
+    expect_error<UsageError>({"register_forward_pre_hook: the hook must not change", "1", "2"},
+                             [&] {
+                                 layer(ones({1, 3}));
+                             });
 }
 
 TEST(FullBackwardHook, ReadsAndReplacesGradients) {

@@ -40,7 +40,7 @@ Tensor triangle_indices(const char* op, bool lower, std::int64_t rows, std::int6
         throw ShapeError(
             str(op, ": sizes must not be negative: rows ", rows, ", columns ", columns));
     if (options.dtype != i64 && options.dtype != i32)
-        throw DTypeError(str(op, ": indices must be int64 or int32: ", options.dtype));
+        throw DTypeError(str(op, ": the dtype must be int64 or int32: ", options.dtype));
     const std::int64_t shift = std::clamp(diagonal, -rows, columns);
     std::vector<std::int64_t> values, columns_of;
     for (std::int64_t r = 0; r < rows; ++r) {

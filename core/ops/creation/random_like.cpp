@@ -138,6 +138,7 @@ Tensor normal(double mean, double std, const Shape& shape, TensorOptions options
     if (!(std >= 0)) throw ValueError(str("normal: std must be at least 0: ", std));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty(shape, options);
+    check_floating("normal", y, "the result");
     y.normal_(mean, std);
     if (requires_grad) y.set_requires_grad();
     return y;

@@ -5,6 +5,7 @@
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
 #include "core/ops/reductions/reduced.h"
 #include "core/profiler/profiler.h"
 
@@ -235,6 +236,9 @@ Tensor search(const char* op, const Tensor& sorted, const Tensor& values, bool r
             throw ShapeError(str(op,
                                  ": the sorter must have the shape of the sorted tensor: sorter ",
                                  sorter.shape(), ", sorted ", sorted.shape()));
+        check_index_dtype(op, sorter, "the sorter");
+        // On a GPU, gather() reports an index out of range.
+        if (sorter.device().is_cpu()) check_index_range(op, sorter, sorted.size(-1));
     }
     const Tensor from = sorted.detach();
     return insertion_points(sorter.defined() ? gather(from, -1, sorter) : from, values.detach(),

@@ -82,8 +82,10 @@ Tensor trapezoid(const Tensor& input, const Tensor& coordinates, std::int64_t di
         x = reshape(x, aligned);
     }
     if (x.dim() != y.dim() || x.shape()[d] != y.shape()[d])
-        throw ShapeError(str("trapezoid: x must have as many elements as y along dimension ", d,
-                             ": x ", coordinates.shape(), ", y ", y.shape()));
+        throw ShapeError(
+            str("trapezoid: x must have at most as many dimensions as y, and as many elements "
+                "along dimension ",
+                d, ": x ", coordinates.shape(), ", y ", y.shape()));
     broadcast_shapes("trapezoid", x.shape(), y.shape());
     if (y.shape()[d] == 0) return no_integral(mul(x, y), d);
     const std::int64_t n = x.shape()[d] - 1;

@@ -37,7 +37,7 @@ Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t dim1, std::in
 Tensor diagonal_of(const char* op, const Tensor& x, std::int64_t offset, std::int64_t dim1,
                    std::int64_t dim2) {
     const profiler::OpScope scope("diagonal");
-    check_device(op, {&x});
+    check_device("diagonal", {&x});
     if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: x ", x.shape()));
     const int row = wrap_dim(op, dim1, x.dim());
     const int column = wrap_dim(op, dim2, x.dim());

@@ -43,8 +43,8 @@ Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
 }
 
 // Return what view(), reshape(), expand(), slice(), select(), diagonal() and cat() return for the
-// same arguments. Their errors name the op `op`, which is composed of them. expanded() requires a
-// defined x.
+// same arguments. Their errors name the op `op`, which is composed of them. All except viewed(),
+// reshaped() and concatenated() require a defined x.
 Tensor viewed(const char* op, const Tensor& x, const Shape& shape);
 Tensor reshaped(const char* op, const Tensor& x, const Shape& shape);
 Tensor expanded(const char* op, const Tensor& x, const Shape& shape);
