@@ -39,15 +39,19 @@ Tensor matrix_norm(const Tensor& x, MatrixNorm ord, const Dims& dims, bool keepd
     return to(with_kept(y, a, b, keepdim), result_dtype(x));
 }
 
-Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
+namespace {
+
+// Returns matrix_norm(x, ord, dims, keepdim). Errors name the op `op`, which calls it.
+Tensor matrix_norm_of(const char* op, const Tensor& x, double ord, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("matrix_norm");
-    const auto [a, b] = norm_dims("matrix_norm", x, dims);
+    check_device("matrix_norm", {&x});
+    const auto [a, b] = norm_dims(op, x, dims);
     const double size = std::abs(ord);
     if (size != 1 && size != 2 && !std::isinf(size))
-        throw ValueError(str("matrix_norm: ord must be 1, -1, 2, -2, inf or -inf: ", ord));
+        throw ValueError(str(op, ": ord must be 1, -1, 2, -2, inf or -inf for matrices: ", ord));
     Tensor values;  // the last dimension is reduced
     if (size == 2) {
-        values = values_over("matrix_norm", x, a, b);
+        values = values_over(op, x, a, b);
     } else {
         // Sums over one dimension and moves the other dimension to the end.
         const int summed = size == 1 ? a : b, other = size == 1 ? b : a;
@@ -60,6 +64,12 @@ Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
     return to(with_kept(y, a, b, keepdim), result_dtype(x));
 }
 
+}  // namespace
+
+Tensor matrix_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
+    return matrix_norm_of("matrix_norm", x, ord, dims, keepdim);
+}
+
 Tensor norm(const Tensor& x, std::optional<double> ord, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("norm");
     if (!ord) return axle::norm(x, 2, dims, keepdim);
@@ -69,7 +79,7 @@ Tensor norm(const Tensor& x, std::optional<double> ord, const Dims& dims, bool k
     if (count != 2)
         throw ShapeError(
             str("norm: an order needs one or two dimensions: x is ", x.shape(), ", dims ", dims));
-    return matrix_norm(x, *ord, dims.empty() ? Dims{0, 1} : dims, keepdim);
+    return matrix_norm_of("norm", x, *ord, dims.empty() ? Dims{0, 1} : dims, keepdim);
 }
 
 Tensor cond(const Tensor& x, double p) {

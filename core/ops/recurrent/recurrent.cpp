@@ -19,8 +19,9 @@ void check_step(const char* op, const Tensor& from_x, const Tensor& from_h, cons
                              from_h.dtype(), ", state ", state.dtype()));
     if (state.dim() != 2 || from_x.shape() != Shape{state.size(0), gates * state.size(1)} ||
         from_h.shape() != from_x.shape())
-        throw ShapeError(str(op, ": needs from_x and from_h [B, ", gates, "H] and a state [B, H]: ",
-                             from_x.shape(), ", ", from_h.shape(), " and ", state.shape()));
+        throw ShapeError(str(op, ": needs from_x and from_h [B, ", gates,
+                             "H] and state [B, H]: from_x ", from_x.shape(), ", from_h ",
+                             from_h.shape(), ", state ", state.shape()));
 }
 
 // Returns the gradient of an output, or zeros if it has none.

@@ -33,7 +33,7 @@ template <int kSpatial, PadMode kMode>
 Tensor PadLayer<kSpatial, kMode>::forward(const Tensor& x) {
     if (x.dim() != kSpatial + 1 && x.dim() != kSpatial + 2)
         throw ShapeError(str(pad_name(kMode), kSpatial, "d: x must have ", kSpatial + 1, " or ",
-                             kSpatial + 2, " dimensions: ", x.shape()));
+                             kSpatial + 2, " dimensions: x is ", x.shape()));
     return pad(x, padding, kMode);
 }
 

@@ -46,8 +46,11 @@ Tensor Transformer::forward(const Tensor& src, const Tensor& tgt, const Transfor
                       src.size(-1) == options_.d_model && tgt.size(-1) == options_.d_model &&
                       (src.dim() == 2 || src.size(batch_dim) == tgt.size(batch_dim));
     if (!fits)
-        throw ShapeError(str("Transformer: src and tgt must have equal batches and the size ",
-                             options_.d_model, ": src is ", src.shape(), ", tgt is ", tgt.shape()));
+        throw ShapeError(str("Transformer: src and tgt must be ",
+                             options_.batch_first ? "[batch, time, " : "[time, batch, ",
+                             options_.d_model, "] with the same batch size, or [time, ",
+                             options_.d_model, "]: src is ", src.shape(), ", tgt is ",
+                             tgt.shape()));
     const Tensor memory =
         encoder(src, {masks.src_mask, masks.src_key_padding_mask, masks.src_is_causal});
     return decoder(tgt, memory,
