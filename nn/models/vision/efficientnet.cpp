@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "nn/init.h"
@@ -16,12 +17,14 @@ const EfficientNetConfig& checked_efficientnet(const EfficientNetConfig& config)
     check_size(kWho, "num_classes", config.num_classes);
     check_size(kWho, "in_channels", config.in_channels);
     check_size(kWho, "the number of stages", std::ssize(config.stages));
-    for (const EfficientNetStage& stage : config.stages) {
-        check_size(kWho, "expand_ratio", stage.expand_ratio);
-        check_size(kWho, "kernel", stage.kernel);
-        check_size(kWho, "stride", stage.stride);
-        check_size(kWho, "out", stage.out);
-        check_size(kWho, "layers", stage.layers);
+    for (std::size_t i = 0; i < config.stages.size(); ++i) {
+        const EfficientNetStage& stage = config.stages[i];
+        const std::string prefix = str("stages[", i, "].");
+        check_size(kWho, (prefix + "expand_ratio").c_str(), stage.expand_ratio);
+        check_size(kWho, (prefix + "kernel").c_str(), stage.kernel);
+        check_size(kWho, (prefix + "stride").c_str(), stage.stride);
+        check_size(kWho, (prefix + "out").c_str(), stage.out);
+        check_size(kWho, (prefix + "layers").c_str(), stage.layers);
     }
     return config;
 }

@@ -1,5 +1,6 @@
 #include "nn/models/vision/mobilenet.h"
 
+#include <string>
 #include <utility>
 
 #include "nn/init.h"
@@ -17,11 +18,13 @@ const MobileNetV3Config& checked_mobilenet(const MobileNetV3Config& config) {
     check_size(kWho, "num_classes", config.num_classes);
     check_size(kWho, "in_channels", config.in_channels);
     check_size(kWho, "the number of blocks", std::ssize(config.blocks));
-    for (const MobileNetBlock& block : config.blocks) {
-        check_size(kWho, "kernel", block.kernel);
-        check_size(kWho, "expanded", block.expanded);
-        check_size(kWho, "out", block.out);
-        check_size(kWho, "stride", block.stride);
+    for (std::size_t i = 0; i < config.blocks.size(); ++i) {
+        const MobileNetBlock& block = config.blocks[i];
+        const std::string prefix = str("blocks[", i, "].");
+        check_size(kWho, (prefix + "kernel").c_str(), block.kernel);
+        check_size(kWho, (prefix + "expanded").c_str(), block.expanded);
+        check_size(kWho, (prefix + "out").c_str(), block.out);
+        check_size(kWho, (prefix + "stride").c_str(), block.stride);
     }
     return config;
 }

@@ -20,11 +20,11 @@ const UNetConfig& checked_unet(const UNetConfig& config) {
     const std::size_t resolutions = config.block_out_channels.size();
     if (resolutions == 0 || config.attention.size() != resolutions)
         throw ValueError(str(kWho, ": block_out_channels and attention must have the same number ",
-                             "of elements, at least one: ", resolutions, ", ",
-                             config.attention.size()));
+                             "of elements, at least one: block_out_channels has ", resolutions,
+                             ", attention has ", config.attention.size()));
     for (std::size_t i = 0; i < resolutions; ++i) {
         const std::int64_t channels = config.block_out_channels[i];
-        check_size(kWho, "a number in block_out_channels", channels);
+        check_size(kWho, str("block_out_channels[", i, "]").c_str(), channels);
         if (channels % config.norm_num_groups != 0)
             throw ValueError(str(kWho, ": norm_num_groups ", config.norm_num_groups,
                                  " must divide block_out_channels[", i, "]: ", channels));

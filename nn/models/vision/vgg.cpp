@@ -24,8 +24,9 @@ const VggConfig& checked_vgg(const VggConfig& config) {
         throw ValueError(
             str("Vgg: layers must contain at least one convolution: ",
                 config.layers.empty() ? "it is empty" : "it contains only 0 (pooling)"));
-    for (const std::int64_t channels : config.layers)
-        if (channels != 0) check_size(kWho, "a number of channels in layers", channels);
+    for (std::size_t i = 0; i < config.layers.size(); ++i)
+        if (config.layers[i] != 0)
+            check_size(kWho, str("layers[", i, "]").c_str(), config.layers[i]);
     return config;
 }
 

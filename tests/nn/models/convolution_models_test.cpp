@@ -62,7 +62,7 @@ TEST(Vgg, RejectsLayersWithoutConvolutionsAndNegativeChannels) {
     expect_error<ValueError>({"Vgg: layers must contain at least one convolution"}, [] {
         nn::Vgg(nn::VggConfig{.layers = {0, 0}});
     });
-    expect_error<ValueError>({"Vgg: a number of channels in layers must be positive: -1"}, [] {
+    expect_error<ValueError>({"Vgg: layers[1] must be positive: -1"}, [] {
         nn::Vgg(nn::VggConfig{.layers = {8, -1}});
     });
 }
