@@ -136,6 +136,9 @@ Order SubsetSampler::order(std::int64_t) const { return order_of(indices_); }
 
 DistributedSampler::DistributedSampler(std::int64_t n, DistributedSamplerOptions options)
     : options_(options) {
+    if (n < 0)
+        throw ValueError(
+            str("DistributedSampler: the number of samples must not be negative: ", n));
     if (options.num_replicas < 1 || options.rank < 0 || options.rank >= options.num_replicas)
         throw ValueError(str("DistributedSampler: rank must be in [0, num_replicas): rank ",
                              options.rank, ", num_replicas ", options.num_replicas));

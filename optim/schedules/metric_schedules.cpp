@@ -30,7 +30,7 @@ void MetricScheduler::step(double metric) {
 }
 
 void MetricScheduler::set_rates(std::int64_t) {
-    if (!metric_) throw UsageError(str(name(), ": step() needs a metric: step(metric)"));
+    if (!metric_) throw UsageError(str(name(), ": step() needs a metric; call step(metric)"));
     apply_metric(*metric_);
 }
 
