@@ -45,7 +45,8 @@ std::vector<NamedOption> FusedOptimizer::options(std::size_t) {
 void FusedOptimizer::begin(double lr) {
     if (!(lr >= 0)) throw ValueError(str(name(), ": lr must be 0 or more: ", lr));
     if (is_capturing())
-        throw UsageError(str(name(), ": updates during backward cannot be captured in a graph"));
+        throw UsageError(
+            str(name(), ": updates during backward cannot be captured in a graph; use AdamW"));
     before_access();
     lr_ = lr;
     norms_.clear();

@@ -152,7 +152,8 @@ Tree Collator::collate(const Column& column, const std::string& name, int depth)
 }  // namespace
 
 Tree collate_columns(const char* who, std::span<const Tree> samples, const StackTensors& stack) {
-    if (samples.empty()) throw ValueError(str(who, ": the batch must have at least one sample"));
+    if (samples.empty())
+        throw ValueError(str(who, ": the batch must have at least one sample: it has none"));
     Column column;
     column.reserve(samples.size());
     for (const Tree& sample : samples) column.push_back(&sample);

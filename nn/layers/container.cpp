@@ -26,8 +26,8 @@ std::string list_of(const std::vector<std::string>& names) {
 void check_parameter(const char* container, const Tensor& parameter) {
     if (!parameter.defined()) throw UsageError(str(container, ": the parameter is undefined"));
     if (!parameter.is_leaf())
-        throw UsageError(
-            str(container, ": the parameter must be a leaf, not the result of an op; detach it"));
+        throw UsageError(str(container, ": the parameter must be a leaf: the tensor of shape ",
+                             parameter.shape(), " is the result of an op; detach() it"));
 }
 
 }  // namespace

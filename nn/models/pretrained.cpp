@@ -261,7 +261,8 @@ Tree PretrainedFolder::generation_config() const {
     if (!fs::exists(path, unreadable)) return {};
     const std::string text = read_file(path.string(), kMaxConfig);
     const Tree config = in_file(path.string(), [&] { return from_json(text); });
-    if (!config.is_map()) fail(path.string(), str("must contain a JSON object: it contains ", shown(config)));
+    if (!config.is_map())
+        fail(path.string(), str("must contain a JSON object: it contains ", shown(config)));
     return config;
 }
 
