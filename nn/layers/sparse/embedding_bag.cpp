@@ -127,6 +127,8 @@ EmbeddingBag::EmbeddingBag(std::int64_t rows, std::int64_t width, EmbeddingBagOp
 Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets,
                      const Tensor& per_sample_weights, const EmbeddingBagOptions& options) {
     check_device("EmbeddingBag", {&ids, &weight});
+    check_index_dtype("EmbeddingBag", ids, "ids");
+    check_floating("EmbeddingBag", weight, "weight");
     if (weight.dim() != 2)
         throw ShapeError(str("EmbeddingBag: weight must be [rows, width]: it is ", weight.shape()));
     if (per_sample_weights.defined()) {
