@@ -109,8 +109,9 @@ Tensor concatenated(const char* op, const std::vector<Tensor>& tensors, std::int
         Shape other = t.shape();
         if (other.size() == shape.size()) other[d] = 0;
         if (other != unsized)
-            throw ShapeError(str(op, ": shapes differ outside dimension ", dim, ": ", first.shape(),
-                                 " and ", t.shape()));
+            throw ShapeError(str(op, ": shapes differ outside dimension ", dim, ": tensor ",
+                                 &first - tensors.data(), " is ", first.shape(), ", tensor ",
+                                 &t - tensors.data(), " is ", t.shape()));
         sizes.push_back(t.shape()[d]);
         shape[d] += sizes.back();
     }
@@ -152,8 +153,9 @@ Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
     for (const Tensor& t : tensors) {
         check_device("stack", {&tensors[0], &t});
         if (t.shape() != tensors[0].shape())
-            throw ShapeError(str("stack: shapes differ: ", tensors[0].shape(), " and ", t.shape()));
-        rows.push_back(unsqueeze(t, dim));
+            throw ShapeError(str("stack: shapes differ: tensor 0 is ", tensors[0].shape(),
+                                 ", tensor ", &t - tensors.data(), " is ", t.shape()));
+        rows.push_back(unsqueeze(t, wrap_dim("stack", dim, t.dim() + 1)));
     }
     return cat(rows, wrap_dim("stack", dim, tensors[0].dim() + 1));
 }
