@@ -170,9 +170,12 @@ void read_slurm(const Reader& reader, Environment& e) {
     e.token = str(job, '.', step);
     e.master_port = as_int(10000 + (job + step) % 20000);
     if (e.local_world_size == e.world_size) return;
-    const auto nodes =
-        first_of(reader, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-    if (nodes) e.master_addr = expand_nodelist(*nodes).front();
+    for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
+        const auto nodes = reader.find(name);
+        if (!nodes) continue;
+        e.master_addr = expand_nodelist(*nodes, str("environment: ", name)).front();
+        return;
+    }
 }
 
 void read_mpi(const Reader& reader, Environment& e) {

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxName = 255;
 
 class Nodelist {
   public:
-    explicit Nodelist(std::string_view list) : list_(list) {}
+    Nodelist(std::string_view list, std::string_view op) : list_(list), op_(op) {}
 
     std::vector<std::string> expand() {
         std::size_t begin = 0;
@@ -31,7 +31,7 @@ class Nodelist {
 
   private:
     [[noreturn]] void fail(const char* what) const {
-        throw ValueError(str("expand_nodelist: ", what, ": ", in_quotes(list_)));
+        throw ValueError(str(op_, ": ", what, ": ", in_quotes(list_)));
     }
 
     // Returns the index of the comma after the item that begins at `begin`, or the text's size if
@@ -94,12 +94,14 @@ class Nodelist {
         return value;
     }
 
-    std::string_view list_;
+    std::string_view list_, op_;
     std::vector<std::string> hosts_;
 };
 
 }  // namespace
 
-std::vector<std::string> expand_nodelist(std::string_view list) { return Nodelist(list).expand(); }
+std::vector<std::string> expand_nodelist(std::string_view list, const std::string& op) {
+    return Nodelist(list, op).expand();
+}
 
 }  // namespace axle::dist

@@ -189,24 +189,26 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<i
     return std::make_shared<ProcessGroup>(std::move(made));
 }
 
-void check_tensor(const char* op, const Tensor& x) {
-    if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
+void check_tensor(const char* op, const Tensor& x, const std::string& name) {
+    if (!x.defined()) throw UsageError(str(op, ": ", name, " is undefined"));
     if (x.device().is_meta())
         throw DeviceError(
-            str(op, ": the tensor is on the meta device and has no data: ", x.shape()));
+            str(op, ": ", name, " is on the meta device and has no data: ", x.shape()));
 }
 
 void check_rank(const char* op, const char* what, int rank, int size) {
     if (rank < 0 || rank >= size)
-        throw IndexError(str(op, ": ", what, " ", rank, " is out of range in a group of ", size));
+        throw IndexError(str(op, ": ", what, " ", rank, " is out of range in a group of ", size,
+                             size == 1 ? " process" : " processes"));
 }
 
-void check_same(const char* op, const Tensor& out, const Tensor& x) {
-    check_tensor(op, out);
-    check_same_dtype(op, out, x, "one tensor", "another");
-    if (out.device() != x.device())
-        throw DeviceError(
-            str(op, ": tensors are on different devices: ", out.device(), " and ", x.device()));
+void check_same(const char* op, const Tensor& a, const Tensor& b, const std::string& a_name,
+                const std::string& b_name) {
+    check_tensor(op, a, a_name);
+    check_same_dtype(op, a, b, a_name.c_str(), b_name.c_str());
+    if (a.device() != b.device())
+        throw DeviceError(str(op, ": tensors are on different devices: ", a_name, " on ",
+                              a.device(), ", ", b_name, " on ", b.device()));
 }
 
 void check_first_dimension(const char* op, const Tensor& x, int size) {

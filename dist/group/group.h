@@ -143,12 +143,15 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments. The comment after each function lists the errors that it throws; check_same()
-// also throws the errors of check_tensor(). Messages begin with `op`.
-void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
-void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
-void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError
-void check_first_dimension(const char* op, const Tensor& x, int size);  // ShapeError
+// Check arguments; messages begin with `op`. check_tensor() throws UsageError for an undefined
+// tensor and DeviceError for a meta tensor. check_rank() throws IndexError. check_same() throws the
+// errors of check_tensor() for a, and DTypeError or DeviceError if b has another dtype or device.
+// check_first_dimension() throws ShapeError.
+void check_tensor(const char* op, const Tensor& x, const std::string& name = "x");
+void check_rank(const char* op, const char* what, int rank, int size);
+void check_same(const char* op, const Tensor& a, const Tensor& b, const std::string& a_name,
+                const std::string& b_name);
+void check_first_dimension(const char* op, const Tensor& x, int size);
 
 Shape without_first_dimension(Shape shape);
 

@@ -12,6 +12,7 @@ namespace axle::dist {
 namespace {
 
 std::string text_of(const std::vector<DeviceMesh::Dimension>& dimensions) {
+    if (dimensions.empty()) return "no dimensions";
     std::string text;
     for (const auto& [name, size] : dimensions)
         text += str(text.empty() ? "" : ", ", in_quotes(name), ' ', size);

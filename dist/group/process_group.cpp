@@ -130,10 +130,12 @@ Work ProcessGroup::all_reduce_async(const Tensor& x, ReduceOp op) {
 void ProcessGroup::all_reduce(const std::vector<Tensor>& xs, ReduceOp op) {
     if (xs.empty()) return;
     std::vector<Tensor> runs;
-    for (const Tensor& x : xs) {
-        check_tensor("all_reduce", x);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+        const Tensor& x = xs[i];
+        const std::string name = "tensor " + std::to_string(i);
+        check_tensor("all_reduce", x, name);
         check_in_place("all_reduce", x);
-        check_same("all_reduce", x, xs.front());
+        check_same("all_reduce", x, xs.front(), name, "tensor 0");
         runs.push_back(x.detach().reshape({-1}));
     }
     check_reducible("all_reduce", xs.front().dtype(), op);
@@ -204,7 +206,7 @@ Tensor ProcessGroup::reduce_scatter(const Tensor& x, ReduceOp op) {
 
 Work ProcessGroup::reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op) {
     check_tensor("reduce_scatter", x);
-    check_same("reduce_scatter", out, x);
+    check_same("reduce_scatter", out, x, "out", "x");
     check_in_place("reduce_scatter", out);
     check_reducible("reduce_scatter", x.dtype(), op);
     if (x.numel() != out.numel() * size())

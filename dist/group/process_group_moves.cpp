@@ -28,11 +28,11 @@ void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
     for (int d = 0; d < kMaxDims; ++d) counts.push_back(d < shape.size() ? shape[d] : 0);
 }
 
-Shape shape_in(const std::vector<std::int64_t>& counts, std::size_t at) {
+Shape shape_in(const char* op, const std::vector<std::int64_t>& counts, std::size_t at) {
     if (counts.size() < at + kShapeCounts || counts[at] < 0 || counts[at] > kMaxDims)
-        throw CommError(str("collective: invalid description of another rank's tensor: ",
-                            counts.size(), " numbers, expected at least ", at + kShapeCounts,
-                            ", with 0 to ", kMaxDims, " dimensions"));
+        throw CommError(str(op, ": invalid description of another rank's tensor: ", counts.size(),
+                            " numbers, expected at least ", at + kShapeCounts, ", with 0 to ",
+                            kMaxDims, " dimensions"));
     return Shape(std::span(counts).subspan(at + 1, static_cast<std::size_t>(counts[at])));
 }
 
@@ -64,7 +64,7 @@ Tensor ProcessGroup::all_gather(const Tensor& x) {
 
 Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
     check_tensor("all_gather", x);
-    check_same("all_gather", out, x);
+    check_same("all_gather", out, x, "out", "x");
     check_in_place("all_gather", out);
     if (out.numel() != x.numel() * size())
         throw ShapeError(str("all_gather: out must have ", size(),
@@ -106,7 +106,7 @@ std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
                     std::vector<std::int64_t> bytes;
                     std::int64_t all_rows = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
-                        const Shape shape = shape_in(counts[i], 0);
+                        const Shape shape = shape_in("all_gather_uneven", counts[i], 0);
                         if (shape.empty() ||
                             without_first_dimension(shape) != without_first_dimension(x.shape()))
                             throw CommError(
@@ -160,8 +160,9 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
     const Tensor& first = sends.front();
     for (std::size_t i = 0; i < sends.size(); ++i) {
         const Tensor& x = sends[i];
-        check_tensor(kOp, x);
-        check_same(kOp, x, first);
+        const std::string name = "tensor " + std::to_string(i);
+        check_tensor(kOp, x, name);
+        check_same(kOp, x, first, name, "tensor 0");
         if (x.dim() == 0 || first.dim() == 0 ||
             without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
             throw ShapeError(str(kOp,
@@ -191,11 +192,11 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
                     Shape shape = first.shape();
                     shape[0] = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
-                        if (shape_in(counts[i], 0) != shape)
-                            throw CommError(str(kOp, ": shapes of rows differ: rank ", i, " has ",
-                                                without_first_dimension(shape_in(counts[i], 0)),
-                                                ", rank ", rank(), " has ",
-                                                without_first_dimension(shape)));
+                        if (shape_in(kOp, counts[i], 0) != shape)
+                            throw CommError(
+                                str(kOp, ": shapes of rows differ: rank ", i, " has ",
+                                    without_first_dimension(shape_in(kOp, counts[i], 0)), ", rank ",
+                                    rank(), " has ", without_first_dimension(shape)));
                         rows.push_back(counts[i][kShapeCounts + static_cast<std::size_t>(rank())]);
                     }
                     for (const std::int64_t count : rows) {
@@ -253,7 +254,7 @@ Tensor ProcessGroup::scatter(const Tensor& x, int root) {
             std::move(call),
             [&](const Counts& counts) {
                 const auto& descriptions = counts[static_cast<std::size_t>(root)];
-                const Shape shape = shape_in(descriptions, 1);
+                const Shape shape = shape_in("scatter", descriptions, 1);
                 if (descriptions[0] < 0 || descriptions[0] > static_cast<std::int64_t>(DType::c64))
                     throw CommError(
                         str("scatter: the dtype from the root must be a number from 0 to ",

@@ -119,7 +119,7 @@ Work ProcessGroup::recv_async(const Tensor& x, int from, int tag) {
 }
 
 std::vector<Tree> ProcessGroup::all_gather_object(const Tree& object) {
-    const std::string own = to_bytes(object);
+    const std::string own = to_bytes("all_gather_object", object);
     if (impl_->alone()) return {from_bytes(own)};
     std::vector<std::int64_t> lengths;
     std::string all;
@@ -135,7 +135,7 @@ std::vector<Tree> ProcessGroup::all_gather_object(const Tree& object) {
 
 std::vector<Tree> ProcessGroup::gather_object(const Tree& object, int root) {
     check_rank("gather_object", "root", root, size());
-    const std::string own = to_bytes(object);
+    const std::string own = to_bytes("gather_object", object);
     if (impl_->alone()) return {from_bytes(own)};
     std::vector<std::int64_t> lengths;
     std::string all;
@@ -157,7 +157,7 @@ std::vector<Tree> ProcessGroup::gather_object(const Tree& object, int root) {
 Tree ProcessGroup::broadcast_object(const Tree& object, int root) {
     check_rank("broadcast_object", "root", root, size());
     const bool is_root = rank() == root;
-    std::string bytes = is_root ? to_bytes(object) : std::string();
+    std::string bytes = is_root ? to_bytes("broadcast_object", object) : std::string();
     if (!impl_->alone()) {
         impl_
             ->start(
@@ -181,7 +181,7 @@ Tree ProcessGroup::scatter_object(const std::vector<Tree>& objects, int root) {
             throw ValueError(str("scatter_object: expected one object for each of ", size(),
                                  " processes, not ", objects.size()));
         for (std::size_t i = 0; i < objects.size(); ++i) {
-            const std::string bytes = to_bytes(objects[i]);
+            const std::string bytes = to_bytes("scatter_object", objects[i]);
             lengths[i] = length_of(bytes);
             all += bytes;
         }

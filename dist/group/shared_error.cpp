@@ -85,7 +85,7 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
     Tree own{{"call", call.empty() ? std::string(op) : call}};
     std::exception_ptr error;
     try {
-        own.set("value", to_bytes(describe()));
+        own.set("value", to_bytes(op, describe()));
     } catch (...) {
         error = std::current_exception();
         own.set("error", describe_error(error));

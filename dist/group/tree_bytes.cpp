@@ -27,12 +27,14 @@ constexpr auto kLastDType = static_cast<unsigned char>(DType::c64);
 
 class Writer {
   public:
+    explicit Writer(std::string_view op) : op_(op) {}
+
     std::string bytes;
 
     void write(const Tree& tree, int depth) {
         if (depth > kMaxTreeDepth)
-            throw ValueError(str("collective of objects: the tree is nested deeper than ",
-                                 kMaxTreeDepth, " levels"));
+            throw ValueError(
+                str(op_, ": the tree is nested deeper than ", kMaxTreeDepth, " levels"));
         put(static_cast<unsigned char>(tree.kind()));
         switch (tree.kind()) {
             case Tree::Kind::null:
@@ -73,8 +75,7 @@ class Writer {
     void write_tensor(const Tensor& tensor) {
         if (tensor.device().is_meta())
             throw DeviceError(
-                str("collective of objects: the tensor is on the meta device and has no data: ",
-                    tensor.shape()));
+                str(op_, ": a tensor is on the meta device and has no data: ", tensor.shape()));
         const Tensor x = contiguous(to(tensor.detach(), Device::cpu()));
         put(static_cast<unsigned char>(x.dtype()));
         put(static_cast<unsigned char>(x.dim()));
@@ -82,6 +83,8 @@ class Writer {
         const auto length = static_cast<std::size_t>(x.numel() * size_of(x.dtype()));
         if (length > 0) bytes.append(static_cast<const char*>(x.raw_data()), length);
     }
+
+    std::string_view op_;
 };
 
 class Reader {
@@ -179,8 +182,8 @@ class Reader {
 
 }  // namespace
 
-std::string to_bytes(const Tree& tree) {
-    Writer writer;
+std::string to_bytes(std::string_view op, const Tree& tree) {
+    Writer writer(op);
     writer.write(tree, 0);
     return std::move(writer.bytes);
 }

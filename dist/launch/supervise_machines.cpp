@@ -19,7 +19,9 @@ using std::chrono::milliseconds;
 
 MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
     const JobNode& place = o.place;
-    if (place.num_nodes < 1 || place.node_rank < 0 || place.node_rank >= place.num_nodes)
+    if (place.num_nodes < 1)
+        throw ValueError(str("launch: num_nodes must be positive: ", place.num_nodes));
+    if (place.node_rank < 0 || place.node_rank >= place.num_nodes)
         throw ValueError(str("launch: node_rank must be at least 0 and below num_nodes: node_rank ",
                              place.node_rank, ", num_nodes ", place.num_nodes));
     if (place.local_world_size < 1)

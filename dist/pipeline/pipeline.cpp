@@ -8,6 +8,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
+#include "core/files/file.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "core/tree/tree_utils.h"
@@ -37,22 +38,22 @@ void check_equal(const char* op, const char* what, const std::vector<Tree>& all,
                                  all[rank][key].string()));
 }
 
-std::int64_t rows_of(const Tree& batch) {
+std::int64_t rows_of(const char* op, const Tree& batch) {
     std::int64_t rows = -1;
-    map_leaves(kStep, batch, [&](const Tree& leaf, const std::string& path) {
+    map_leaves(op, batch, [&](const Tree& leaf, const std::string& path) {
         if (!leaf.is_tensor()) return leaf;
         if (leaf.dim() == 0)
-            throw ShapeError(str(kStep, ": each tensor of a batch must have rows: ", path, " is ",
-                                 leaf.shape()));
+            throw ShapeError(
+                str(op, ": each tensor of a batch must have rows: ", path, " is ", leaf.shape()));
         if (rows >= 0 && leaf.size(0) != rows)
-            throw ShapeError(str(kStep,
+            throw ShapeError(str(op,
                                  ": all tensors of a batch must have the same number of "
                                  "rows: ",
                                  path, " is ", leaf.shape(), ", expected ", rows, " rows"));
         rows = leaf.size(0);
         return leaf;
     });
-    if (rows < 0) throw ValueError(str(kStep, ": the batch has no tensor"));
+    if (rows < 0) throw ValueError(str(op, ": the batch must have at least one tensor: ", batch));
     return rows;
 }
 
@@ -64,13 +65,14 @@ Tensor gradient_of(const Tensor& parameter) {
     return zeros(parameter.shape(), {.dtype = dtype, .device = parameter.device()});
 }
 
-double count_tokens(const Tree& batch, const std::string& key) {
+double count_tokens(const char* op, const Tree& batch, const std::string& key) {
     const Tree* const labels = batch.is_map() ? batch.find(key) : nullptr;
     if (labels == nullptr || !labels->is_tensor())
-        throw ValueError(str(kStep,
+        throw ValueError(str(op,
                              ": an average over tokens needs the labels of the batch, which "
-                             "has no tensor with the key '",
-                             key, "'"));
+                             "has no tensor with the key ",
+                             in_quotes(key),
+                             "; set PipelineOptions::labels to the key of the labels"));
     const NoGrad no_grad;
     return sum(ne(labels->tensor(), -100).to(f64)).item();
 }
@@ -169,11 +171,12 @@ std::string Pipeline::Impl::signature_of(const Tree& batch) const {
 
 std::vector<Tree> Pipeline::Impl::divide(const char* op, const Tree& batch, int count,
                                          bool allow_fewer) {
-    const std::int64_t rows = rows_of(batch);
+    const std::int64_t rows = rows_of(op, batch);
     if (allow_fewer) count = static_cast<int>(std::min<std::int64_t>(rows, count));
     if (rows < count || count == 0)
-        throw ValueError(str(op, ": the batch must have at least ", std::max(count, 1),
-                             " rows, one for each micro-batch: it has ", rows));
+        throw ValueError(str(op, ": the batch must have at least ",
+                             count > 1 ? str(count, " rows") : "one row",
+                             ", one for each micro-batch: it has ", rows));
     std::vector<Tree> parts;
     std::int64_t begin = 0;
     for (int i = 0; i < count; ++i) {
@@ -214,24 +217,25 @@ PipelineResult Pipeline::Impl::run_forwards(const char* op, const Tree& batch,
     const Call call =
         begin(op, false, [&] { return divide(op, batch, schedule.micro_batches, true); });
     std::vector<double> factors;
-    if (loss != nullptr) factors = factors_of(call.batches);
-    return PipelineRun(*this, call.forwards, call.batches, std::move(factors), loss, call.seed)
+    if (loss != nullptr) factors = factors_of(op, call.batches);
+    return PipelineRun(op, *this, call.forwards, call.batches, std::move(factors), loss, call.seed)
         .run();
 }
 
-std::vector<double> Pipeline::Impl::factors_of(const std::vector<Tree>& batches) const {
+std::vector<double> Pipeline::Impl::factors_of(const char* op,
+                                               const std::vector<Tree>& batches) const {
     std::vector<double> factors;
     double sum = 0;
     for (const Tree& batch : batches) {
         switch (options.average) {
             case MicroBatchAverage::rows:
-                factors.push_back(static_cast<double>(rows_of(batch)));
+                factors.push_back(static_cast<double>(rows_of(op, batch)));
                 break;
             case MicroBatchAverage::equal:
                 factors.push_back(1);
                 break;
             case MicroBatchAverage::tokens:
-                factors.push_back(count_tokens(batch, options.labels));
+                factors.push_back(count_tokens(op, batch, options.labels));
                 break;
         }
         sum += factors.back();
@@ -323,8 +327,8 @@ Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
     // The losses of all data parallel ranks are parts of one mean, but shards average the
     // gradients. The scale makes up for the division.
     if (shards != nullptr) gradient_scale *= options.data_parallel->size();
-    PipelineRun run(*this, schedule, call.batches, factors_of(call.batches), &loss, call.seed,
-                    gradient_scale);
+    PipelineRun run(kStep, *this, schedule, call.batches, factors_of(kStep, call.batches), &loss,
+                    call.seed, gradient_scale);
     double own = 0;
     try {
         own = run.run().loss;

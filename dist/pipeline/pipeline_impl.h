@@ -67,7 +67,7 @@ struct Pipeline::Impl {
                 double gradient_scale);
     PipelineResult run_forwards(const char* op, const Tree& batch, const PipelineLoss* loss);
     // Returns the factor of the loss of each micro-batch.
-    std::vector<double> factors_of(const std::vector<Tree>& batches) const;
+    std::vector<double> factors_of(const char* op, const std::vector<Tree>& batches) const;
     // Returns the sum of the last stage's loss over the data parallel ranks. All ranks get the sum.
     Tensor total(double loss) const;
     void share_initial_values();
@@ -91,8 +91,8 @@ struct Pipeline::Impl {
 class PipelineRun {
   public:
     // Prepares to execute a schedule. If `loss` is nullptr, stores the outputs of the last stage
-    // instead of computing a loss.
-    PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
+    // instead of computing a loss. Error messages begin with `op`, a string literal.
+    PipelineRun(const char* op, Pipeline::Impl& pipeline, const Schedule& schedule,
                 const std::vector<Tree>& batches, std::vector<double> factors,
                 const PipelineLoss* loss, std::uint64_t seed, double gradient_scale = 1);
     PipelineResult run();
@@ -118,6 +118,7 @@ class PipelineRun {
     void send_gradient(const Action& action);
     void send(const Tensor& x, int to_stage, int tag);
 
+    const char* op_;
     Pipeline::Impl& pipeline_;
     const Schedule& schedule_;
     const std::vector<Action>& actions_;

@@ -56,10 +56,11 @@ ActivationType from_numbers(const Tensor& x) {
 
 }  // namespace
 
-PipelineRun::PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
+PipelineRun::PipelineRun(const char* op, Pipeline::Impl& pipeline, const Schedule& schedule,
                          const std::vector<Tree>& batches, std::vector<double> factors,
                          const PipelineLoss* loss, std::uint64_t seed, double gradient_scale)
-    : pipeline_(pipeline),
+    : op_(op),
+      pipeline_(pipeline),
       schedule_(schedule),
       actions_(schedule.actions[static_cast<std::size_t>(pipeline.rank())]),
       batches_(batches),
@@ -234,7 +235,7 @@ void PipelineRun::forward(int stage, int micro_batch) {
             mul(head_ != nullptr ? at.output : (*loss_)(at.output, batches_[index]), factor);
     if (at.output.numel() != 1)
         throw ShapeError(
-            str("pipeline_step: the loss must have one element: its shape is ", at.output.shape()));
+            str(op_, ": the loss must have one element: its shape is ", at.output.shape()));
     result_.loss += at.output.item();
     if (gradient_scale_ != 1) at.output = mul(at.output, gradient_scale_);
     if (!trains_) at.output = {};
@@ -282,11 +283,11 @@ void PipelineRun::send_activation(const Action& action) {
     if (is_new)
         send(to_numbers(type), stage + 1, tag_of(MessageKind::activation_type, stage + 1));
     else if (known->second != type)
-        throw ShapeError(
-            str("pipeline_step: micro-batches of equal shapes must have activations "
-                "of equal shapes: stage ",
-                stage, " has the output ", type.dtype, ' ', type.shape, ", but had before ",
-                known->second.dtype, ' ', known->second.shape));
+        throw ShapeError(str(op_,
+                             ": micro-batches of equal shapes must have activations "
+                             "of equal shapes: stage ",
+                             stage, " has the output ", type.dtype, ' ', type.shape,
+                             ", but had before ", known->second.dtype, ' ', known->second.shape));
     send(output, stage + 1, tag_of(MessageKind::activation, stage + 1));
     ++pipeline_.counters.messages;
     pipeline_.counters.bytes += output.numel() * size_of(output.dtype());

@@ -67,10 +67,10 @@ ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<Proc
                                          ShardingOptions options) {
     check_shardable(model);
     if (options.secondary != nullptr && group->size() % options.secondary->size() != 0)
-        throw ValueError(
-            str("sharding: the size of the secondary group must divide the size of "
-                "the group: ",
-                options.secondary->size(), " of ", group->size(), " ranks"));
+        throw ValueError(str(
+            "sharding: the number of ranks of the group must be a multiple of the number of ranks "
+            "of the secondary group: the group has ",
+            group->size(), ", the secondary group ", options.secondary->size()));
     const ShardPlan plan = plan_shards(model, options);
     check_same_on_ranks("sharding", "models", dist::describe(model), *group);
     check_same_on_ranks("sharding", "plans", describe(plan, options), *group);

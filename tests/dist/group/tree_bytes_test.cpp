@@ -30,7 +30,7 @@ Tree everything() {
 }
 
 TEST(TreeBytes, RestoreEveryKindOfValue) {
-    const Tree back = from_bytes(to_bytes(everything()));
+    const Tree back = from_bytes(to_bytes("send_tree", everything()));
     ASSERT_EQ(back.size(), 9u);
     EXPECT_TRUE(back["null"].is_null());
     EXPECT_EQ(back["integer"].integer(), std::numeric_limits<std::int64_t>::min());
@@ -47,19 +47,19 @@ TEST(TreeBytes, RestoreEveryKindOfValue) {
 
 TEST(TreeBytes, PreserveTheBitsOfNumbers) {
     for (const double x : {-0.0, std::numeric_limits<double>::infinity(), std::nan("7")})
-        EXPECT_EQ(std::bit_cast<std::uint64_t>(from_bytes(to_bytes(x)).number()),
+        EXPECT_EQ(std::bit_cast<std::uint64_t>(from_bytes(to_bytes("send_tree", x)).number()),
                   std::bit_cast<std::uint64_t>(x));
 }
 
 TEST(TreeBytes, AreRejectedIfTruncatedOrTooLong) {
-    const std::string bytes = to_bytes(everything());
+    const std::string bytes = to_bytes("send_tree", everything());
     for (std::size_t length = 0; length < bytes.size(); ++length)
         EXPECT_THROW(from_bytes(bytes.substr(0, length)), CommError) << length;
     EXPECT_THROW(from_bytes(bytes + '\0'), CommError);
 }
 
 TEST(TreeBytes, ThrowOnlyCommErrorIfCorrupted) {
-    const std::string bytes = to_bytes(everything());
+    const std::string bytes = to_bytes("send_tree", everything());
     std::size_t changes = 0, rejected = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         for (const char value : {'\0', '\1', '\7', '\x40', '\x7f', '\xff'}) {
@@ -86,7 +86,7 @@ TEST(TreeBytes, AreRejectedIfNestedTooDeeply) {
         tree = Tree::list({tree});
         bytes += std::string("\6\1\0\0\0\0\0\0\0", 9);
     }
-    EXPECT_THROW(to_bytes(tree), ValueError);
+    EXPECT_THROW(to_bytes("send_tree", tree), ValueError);
     EXPECT_THROW(from_bytes(bytes + '\0'), CommError);
 }
 
