@@ -30,16 +30,18 @@ AccumulateScope Accelerator::begin_micro_batch(std::initializer_list<const nn::M
     loop.accumulation.begin_micro_batch();
     if (loop.accumulation.options().short_window == ShortWindow::drop)
         parts_->preparation.update_division();
-    return {loop.accumulation.holds_back() ? no_sync_guards(models) : NoSyncScope::Guards(),
+    return {loop.accumulation.holds_back()
+                ? parts_->preparation.no_sync_guards("accumulate", models)
+                : NoSyncScope::Guards(),
             std::move(at_end)};
 }
 
 NoSyncScope::Guards Accelerator::no_sync_guards(std::initializer_list<const nn::Module*> models) {
-    return parts_->preparation.no_sync_guards(models);
+    return parts_->preparation.no_sync_guards("no_sync", models);
 }
 
 SyncScope Accelerator::trigger_sync_in_backward(nn::Module& model) {
-    return SyncScope(data_parallel(model));
+    return SyncScope(parts_->preparation.replicas_of("trigger_sync_in_backward", model));
 }
 
 data::SkipDataLoader Accelerator::skip_first_batches(data::DataLoader& loader,
@@ -48,7 +50,7 @@ data::SkipDataLoader Accelerator::skip_first_batches(data::DataLoader& loader,
 }
 
 dist::DistributedModel* Accelerator::data_parallel(const nn::Module& model) const {
-    return parts_->preparation.replicas_of(model);
+    return parts_->preparation.replicas_of("Accelerator", model);
 }
 
 JoinScope Accelerator::join_uneven_inputs(const std::vector<nn::Module*>& models,
@@ -67,7 +69,8 @@ int Accelerator::gradient_accumulation_steps() const {
     return parts_->loop->accumulation.options().num_steps;
 }
 void Accelerator::set_gradient_accumulation_steps(int steps) {
-    parts_->loop->accumulation.set_num_steps(positive_steps("Accelerator", steps));
+    parts_->loop->accumulation.set_num_steps(
+        positive_steps("set_gradient_accumulation_steps: steps", steps));
 }
 
 data::DataLoader* Accelerator::active_dataloader() const {

@@ -19,9 +19,10 @@ Tensor broadcast_mask(const Tensor& mask, const Tensor& x) {
     return expand(reshape(mask, shape), x.shape());
 }
 
-std::int64_t rows_of(const std::string& op, const Tensor& x) {
+std::int64_t rows_of(const std::string& op, const char* what, const Tensor& x) {
     if (x.dim() == 0)
-        throw ShapeError(str(op, ": expected at least one dimension (rows): shape ", x.shape()));
+        throw ShapeError(
+            str(op, ": ", what, " must have at least one dimension (rows): shape ", x.shape()));
     return x.size(0);
 }
 
@@ -103,7 +104,7 @@ Tensor Metric::valid_labels(const Tensor& labels, const ValidRows& valid,
                             std::int64_t ignore_index) const {
     if (!is_integral(labels.dtype()))
         throw DTypeError(str(name_, ": labels must be integers: ", labels.dtype()));
-    const Tensor out = left_out(valid, rows_of(name_, labels));
+    const Tensor out = left_out(valid, rows_of(name_, "labels", labels));
     const Tensor whole = to(labels, i64);
     return out.defined() ? masked_fill(whole, broadcast_mask(out, whole), ignore_index) : whole;
 }
@@ -169,7 +170,7 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
         w = broadcast_mask(w, x);
     }
     if (x.dim() > 0 || valid.is_given())
-        if (const Tensor out = left_out(valid, rows_of(name(), x)); out.defined())
+        if (const Tensor out = left_out(valid, rows_of(name(), "values", x)); out.defined())
             w = masked_fill(w, broadcast_mask(out, x), 0);
     add(stack({sum(masked_fill(x * w, eq(w, 0), 0)), sum(w)}));
 }
@@ -323,8 +324,9 @@ F1::F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options)
     : ClassCounts(accelerator, "F1", num_classes, options.ignore_index), options_(options) {
     const auto [average, positive, ignored, zero_division] = options_;
     if (average == Average::binary && (num_classes != 2 || positive < 0 || positive > 1))
-        throw ValueError(str(name(), ": binary needs two classes, and positive must be 0 or 1: ",
-                             num_classes, " classes, positive ", positive));
+        throw ValueError(
+            str(name(), ": average binary needs num_classes 2 and positive 0 or 1: num_classes ",
+                num_classes, ", positive ", positive));
     if (zero_division != 0 && zero_division != 1 && !std::isnan(zero_division))
         throw ValueError(str(name(), ": zero_division must be 0, 1 or NaN: ", zero_division));
 }

@@ -62,11 +62,15 @@ void check_policy(const MixedPrecisionPolicy& policy, int version) {
             str(kPlugin, ": mixed_precision_policy: ", last_field(version == 2 ? 1 : 2),
                 " is only for version ", version == 2 ? 1 : 2, " of FSDP, and fsdp_version is ",
                 version, "; remove it or set fsdp_version to ", version == 2 ? 1 : 2));
-    for (const auto& dtype :
-         {policy.param_dtype, policy.reduce_dtype, policy.buffer_dtype, policy.output_dtype})
+    const std::pair<const char*, std::optional<DType>> dtypes[] = {
+        {"param_dtype", policy.param_dtype},
+        {"reduce_dtype", policy.reduce_dtype},
+        {"buffer_dtype", policy.buffer_dtype},
+        {"output_dtype", policy.output_dtype}};
+    for (const auto& [name, dtype] : dtypes)
         if (dtype && !is_floating(*dtype))
-            throw ValueError(
-                str(kPlugin, ": mixed_precision_policy: the dtypes must be floating: ", *dtype));
+            throw ValueError(str(kPlugin, ": mixed_precision_policy: ", name,
+                                 " must be a floating dtype: ", *dtype));
 }
 
 }  // namespace

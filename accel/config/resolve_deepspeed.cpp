@@ -82,7 +82,8 @@ void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
     const auto variable = text_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
     const bool is_auto =
         !options.gradient_accumulation_plugin && variable && lower(*variable) == "auto";
-    const int steps = is_auto ? positive_steps("Accelerator", options.gradient_accumulation_steps)
+    const int steps = is_auto ? positive_steps("Accelerator: gradient_accumulation_steps",
+                                               options.gradient_accumulation_steps)
                               : accumulation_steps(options);
     if (p.gradient_accumulation_steps && *p.gradient_accumulation_steps != steps) {
         const bool is_given = options.gradient_accumulation_steps != 1 ||

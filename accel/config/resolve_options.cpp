@@ -155,14 +155,12 @@ AcceleratorOptions resolved(AcceleratorOptions options) {
     return options;
 }
 
-int positive_steps(const char* who, int steps) {
-    if (steps < 1)
-        throw ValueError(
-            str(who, ": the number of gradient accumulation steps must be positive: ", steps));
+int positive_steps(const char* option, int steps) {
+    if (steps < 1) throw ValueError(str(option, " must be positive: ", steps));
     return steps;
 }
 
-int accumulation_steps(const AcceleratorOptions& options) {
+int accumulation_steps(const AcceleratorOptions& options, const char* option) {
     const auto& plugin = options.gradient_accumulation_plugin;
     if (plugin) {
         if (options.gradient_accumulation_steps != 1)
@@ -175,11 +173,12 @@ int accumulation_steps(const AcceleratorOptions& options) {
             throw UsageError(
                 "Accelerator: short_window actual and drop apply at the end of a pass and need "
                 "sync_with_dataloader = true; leave one of the options out");
-        return positive_steps("Accelerator", plugin->num_steps.value_or(1));
+        return positive_steps("Accelerator: num_steps of gradient_accumulation_plugin",
+                              plugin->num_steps.value_or(1));
     }
     const auto steps = number_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
-    if (!steps) return positive_steps("Accelerator", options.gradient_accumulation_steps);
-    return positive_steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps);
+    if (!steps) return positive_steps(option, options.gradient_accumulation_steps);
+    return positive_steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS:", *steps);
 }
 
 std::string precision(const AcceleratorOptions& options) {

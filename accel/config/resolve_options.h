@@ -14,12 +14,14 @@ namespace axle::accel {
 // (accel/config/resolve_plugins.h). Throws UsageError if two options contradict each other,
 // ValueError for invalid values, and NotImplementedError for options that Axle does not implement.
 AcceleratorOptions resolved(AcceleratorOptions options);
-// Returns `steps`. Throws ValueError, with a message that begins with `who`, if `steps` is less
+// Returns `steps`. Throws ValueError, with a message that begins with `option`, if `steps` is less
 // than 1.
-int positive_steps(const char* who, int steps);
+int positive_steps(const char* option, int steps);
 // Returns the number of micro-batches per update. Throws ValueError if it is less than 1 or the
 // environment variable is not an integer, and UsageError for options that contradict each other.
-int accumulation_steps(const AcceleratorOptions& options);
+// Messages call the option gradient_accumulation_steps `option`.
+int accumulation_steps(const AcceleratorOptions& options,
+                       const char* option = "Accelerator: gradient_accumulation_steps");
 // Returns "no", "fp16", "bf16" or "fp8". Throws ValueError for other values of the option or the
 // environment variable.
 std::string precision(const AcceleratorOptions& options);

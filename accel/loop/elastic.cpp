@@ -17,11 +17,11 @@ constexpr std::int64_t kMaxProcesses = 65536;
 int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int num_processes) {
     if (steps > INT_MAX)
         throw ValueError(
-            str("elastic_accumulation_steps: gradient accumulation steps must be at most ", INT_MAX,
-                ": ", steps));
+            str("elastic_accumulation_steps: steps must be at most ", INT_MAX, ": ", steps));
     AcceleratorOptions options;
     options.gradient_accumulation_steps = static_cast<int>(steps);
-    const std::int64_t accumulated = accumulation_steps(options);
+    const std::int64_t accumulated =
+        accumulation_steps(options, "elastic_accumulation_steps: steps");
     if (num_processes < 1 || batch_size < 1)
         throw ValueError(
             str("elastic_accumulation_steps: the batch size and the number of "

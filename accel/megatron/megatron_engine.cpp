@@ -24,7 +24,9 @@ namespace {
 
 const MegatronLMPlugin& plugin_of(const Accelerator& accelerator, const char* op) {
     const auto& plugin = accelerator.options().megatron_lm_plugin;
-    if (!plugin) throw UsageError(str(op, ": the Accelerator has no megatron_lm_plugin"));
+    if (!plugin)
+        throw UsageError(
+            str(op, ": the Accelerator has no megatron_lm_plugin; set it in AcceleratorOptions"));
     return *plugin;
 }
 

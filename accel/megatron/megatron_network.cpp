@@ -1,6 +1,7 @@
 #include "accel/megatron/megatron_network.h"
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "core/files/file.h"
@@ -86,9 +87,15 @@ std::int64_t experts_of(nn::Module& model) {
 
 template <class T>
 void check_equal(const char* option, const std::optional<T>& given, const T& own) {
+    const auto text = [](const T& value) {
+        if constexpr (std::is_same_v<T, bool>)
+            return value ? "true" : "false";
+        else
+            return value;
+    };
     if (given && *given != own)
-        throw ValueError(str(kPlugin, ": ", option, " is ", *given, ", but the model has ", own,
-                             "; set it in the configuration of the model"));
+        throw ValueError(str(kPlugin, ": ", option, " is ", text(*given), ", but the model has ",
+                             text(own), "; set it in the configuration of the model"));
 }
 
 void set_sequence_options(MegatronLMPlugin& plugin, const MegatronNetwork& network) {

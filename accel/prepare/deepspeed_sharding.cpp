@@ -102,8 +102,8 @@ DeepSpeedGroups deepspeed_groups_of(const DeepSpeedConfig& config, int processes
         if (value.integer() < least) return 0;
         if (value.integer() > processes || processes % value.integer() != 0)
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                                 ": must divide the number of processes: ", value.integer(), " of ",
-                                 processes, " processes"));
+                                 ": must be a divisor of the number of processes, ", processes,
+                                 ": ", value.integer()));
         return static_cast<int>(value.integer());
     };
     // DeepSpeed's defaults, which turn the features off, are -1 and 1.

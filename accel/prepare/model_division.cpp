@@ -24,8 +24,9 @@ void check_slices(const nn::Module& model, int ranks) {
         if (const auto slice = autograd::slice_of(parameter))
             slices = std::max(slices, slice->layout().parts);
     if (slices != ranks)
-        throw ValueError(str("prepare: the model must be divided into tp_size slices: ", slices,
-                             " slices, tp_size ", ranks));
+        throw ValueError(str("prepare: the model is already divided into ", slices,
+                             " slices, but tp_size is ", ranks,
+                             "; divide it into tp_size slices, or let prepare() divide it"));
 }
 
 // Sets the generators of all ranks of the group to the state of its rank 0, because dropout must

@@ -223,20 +223,20 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
         options_.data_parallel);
 }
 
-dist::DistributedModel* Preparation::replicas_of(const nn::Module& model) const {
+dist::DistributedModel* Preparation::replicas_of(const char* op, const nn::Module& model) const {
     const auto found = std::find(models_.begin(), models_.end(), &model);
     if (found == models_.end())
-        throw UsageError("Accelerator: this model has not been prepared; prepare it first");
+        throw UsageError(str(op, ": this model has not been prepared; prepare it first"));
     return replicas_[static_cast<std::size_t>(found - models_.begin())].get();
 }
 
 NoSyncScope::Guards Preparation::no_sync_guards(
-    std::initializer_list<const nn::Module*> models) const {
+    const char* op, std::initializer_list<const nn::Module*> models) const {
     auto guards = std::make_shared<std::vector<std::unique_ptr<dist::NoSyncGuard>>>();
     const auto add = [&](dist::DistributedModel* replicas) {
         if (replicas != nullptr) guards->push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
     };
-    for (const nn::Module* model : models) add(replicas_of(*model));
+    for (const nn::Module* model : models) add(replicas_of(op, *model));
     if (models.size() == 0)
         for (const auto& replicas : replicas_) add(replicas.get());
     if (guards->empty()) return nullptr;
@@ -248,7 +248,7 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
     if (!processes_.use_distributed()) return {};
     std::vector<dist::DataParallel*> trained;
     for (const nn::Module* model : models)
-        if (dist::DistributedModel* const distributed = replicas_of(*model)) {
+        if (dist::DistributedModel* const distributed = replicas_of("join_uneven_inputs", *model)) {
             trained.push_back(dynamic_cast<dist::DataParallel*>(distributed));
             if (trained.back() == nullptr)
                 throw UsageError(

@@ -137,11 +137,12 @@ class Preparation {
     void set_even_batches(bool even) { options_.loading.config.even_batches = even; }
 
     // Returns the replicas of a prepared model, or nullptr if its gradients are not averaged.
-    // Throws UsageError for a model that is not prepared.
-    dist::DistributedModel* replicas_of(const nn::Module& model) const;
+    // Throws UsageError, with a message that begins with `op`, for a model that is not prepared.
+    dist::DistributedModel* replicas_of(const char* op, const nn::Module& model) const;
     // Returns guards that suspend gradient averaging for the models, or for all models if the list
     // is empty.
-    NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;
+    NoSyncScope::Guards no_sync_guards(const char* op,
+                                       std::initializer_list<const nn::Module*> models) const;
     // Implements Accelerator::join_uneven_inputs().
     JoinScope join(const std::vector<nn::Module*>& models, std::optional<bool> even_batches);
     // Passes the current models and optimizers to the gradient division.

@@ -223,7 +223,7 @@ void resolve_megatron(AcceleratorOptions& options) {
     if (options.fsdp_plugin || options.deepspeed_plugin)
         throw UsageError(
             str("Accelerator: ", options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
-                " cannot be combined with megatron_lm_plugin or pp_size"));
+                " cannot be combined with megatron_lm_plugin or pp_size; leave one of them out"));
 }
 
 void check_megatron(const AcceleratorOptions& options, int num_processes) {

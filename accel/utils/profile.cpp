@@ -47,7 +47,7 @@ void check_schedule(const ProfileSchedule& s) {
         if (count < 0) throw ValueError(str("profile: ", name, " can't be negative: ", count));
     if (s.active < 1)
         throw ValueError(
-            str("profile: the number of active steps in a schedule must be positive: ", s.active));
+            str("profile: active (the number of recorded steps) must be positive: ", s.active));
 }
 
 ProfilerAction action_at(const ProfileSchedule& s, std::int64_t step) {

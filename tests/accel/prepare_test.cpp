@@ -270,11 +270,10 @@ TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
     expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16, bf16 or fp8: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
+    expect_error<ValueError>({"Accelerator: gradient_accumulation_steps must be positive: 0"},
+                             [&] { make({.gradient_accumulation_steps = 0}); });
     expect_error<ValueError>(
-        {"Accelerator: the number of gradient accumulation steps must be positive: 0"},
-        [&] { make({.gradient_accumulation_steps = 0}); });
-    expect_error<ValueError>(
-        {"Accelerator: the number of gradient accumulation steps must be positive: -1"},
+        {"Accelerator: num_steps of gradient_accumulation_plugin must be positive: -1"},
         [&] { make({.gradient_accumulation_plugin = {{.num_steps = -1}}}); });
     expect_error<UsageError>(
         {"Accelerator: gradient_accumulation_steps and gradient_accumulation_plugin are both given",

@@ -185,7 +185,9 @@ std::string resume(const Options& options, Accelerator& accelerator) {
     if (from == "auto" || from == "latest" || is_good) {
         const auto newest = is_good ? accel::latest_good_checkpoint(checkpoints)
                                     : accel::latest_checkpoint(checkpoints);
-        if (!newest) throw FileError(printable(checkpoints) + ": contains no checkpoint");
+        if (!newest)
+            throw FileError(printable(checkpoints) + (is_good ? ": contains no undamaged checkpoint"
+                                                              : ": contains no checkpoint"));
         path = *newest;
     }
     std::vector<std::string> changed = parts_of(options.allow_changed);

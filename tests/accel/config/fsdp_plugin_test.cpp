@@ -309,7 +309,7 @@ TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMapsAndRejectsInvalidOnes
          "buffer_dtype is only for version 1 of FSDP, and fsdp_version is 2; remove it or "
          "set fsdp_version to 1"},
         {.fsdp_version = 2, .mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = f32}});
-    expect_refused({prefix, "the dtypes must be floating: int64"},
+    expect_refused({prefix, "param_dtype must be a floating dtype: int64"},
                    {.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = i64}});
 }
 

@@ -82,7 +82,7 @@ TEST(JoinUnevenInputs, RejectsUnpreparedModels) {
         data::DataLoader loader(numbers(3));
         accelerator.prepare(loader);
         nn::Dropout stranger(0.5);
-        expect_error<UsageError>({"Accelerator: this model has not been prepared"}, [&] {
+        expect_error<UsageError>({"join_uneven_inputs: this model has not been prepared"}, [&] {
             const auto scope = accelerator.join_uneven_inputs({&stranger}, false);
         });
         EXPECT_EQ(loader.len(), 2);

@@ -55,9 +55,8 @@ TEST(Accumulation, IsNotChangedByAnInterruptedEvaluation) {
 
 TEST(Accumulation, RejectsZeroSteps) {
     Accelerator accelerator({.gradient_accumulation_steps = 3});
-    tests::expect_error<ValueError>(
-        {"Accelerator: the number of gradient accumulation steps must be positive", "0"},
-        [&] { accelerator.set_gradient_accumulation_steps(0); });
+    tests::expect_error<ValueError>({"set_gradient_accumulation_steps: steps must be positive: 0"},
+                                    [&] { accelerator.set_gradient_accumulation_steps(0); });
     EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
 }
 

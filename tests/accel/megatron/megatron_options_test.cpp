@@ -120,7 +120,7 @@ TEST(MegatronPlugin, RejectsModelsThatContradictIt) {
            {"MegatronLMPlugin: attention_dropout is 0.25, but the model has 0; set it in the "});
     reject({.hidden_dropout = 0.25}, {"MegatronLMPlugin: hidden_dropout is 0.25"});
     reject({.use_rotary_position_embeddings = true},
-           {"MegatronLMPlugin: use_rotary_position_embeddings is 1, but the model has 0"});
+           {"MegatronLMPlugin: use_rotary_position_embeddings is true, but the model has false"});
     reject({.num_experts = 4}, {"MegatronLMPlugin: num_experts is 4, but the model has 0"});
     reject({.seq_length = 7},
            {"MegatronLMPlugin: seq_length must be at most max_position_embeddings", "7", "6"});

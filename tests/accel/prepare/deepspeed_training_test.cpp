@@ -185,7 +185,7 @@ TEST(DeepSpeedTraining, RejectsInvalidAndContradictoryGroupSizes) {
         for (const int size : {3, 8})
             expect_error<ValueError>(
                 {"DeepSpeedPlugin: ", key,
-                 ": must divide the number of processes: ", str(size, " of 4 processes").c_str()},
+                 str(": must be a divisor of the number of processes, 4: ", size).c_str()},
                 [&] {
                     groups_of({{key, size}}, 4);
                 });

@@ -115,10 +115,10 @@ TEST(Preparation, HasNoReplicasForOneProcess) {
     Objects o;
     Parts parts;
     parts.prepare(o);
-    EXPECT_EQ(parts.preparation.replicas_of(o.net), nullptr);
-    EXPECT_EQ(parts.preparation.no_sync_guards({}), nullptr);
+    EXPECT_EQ(parts.preparation.replicas_of("data_parallel", o.net), nullptr);
+    EXPECT_EQ(parts.preparation.no_sync_guards("no_sync", {}), nullptr);
     const SmallNet other;
-    EXPECT_THROW(parts.preparation.replicas_of(other), UsageError);
+    EXPECT_THROW(parts.preparation.replicas_of("data_parallel", other), UsageError);
 }
 
 // Trains for two updates on two processes. Calls prepare(accelerator, model, optimizer) first.

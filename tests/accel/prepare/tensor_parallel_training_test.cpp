@@ -311,7 +311,7 @@ TEST(TensorParallelAccelerator, AcceptsDividedModelsOnlyIfTheirSlicesMatchTpSize
         dist::tensor_parallelize(model, group->split(group->rank() / 2));
         accel::Accelerator accelerator(divided_on(group, {.tp_size = 4}));
         tests::expect_error<ValueError>(
-            {"prepare: the model must be divided into tp_size slices: 2 slices, tp_size 4"},
+            {"prepare: the model is already divided into 2 slices, but tp_size is 4"},
             [&] { accelerator.prepare(model); });
     });
 }

@@ -215,7 +215,7 @@ TEST(Profile, RejectsInvalidOptionsAndASecondSession) {
         ProfileSession s({.schedule_option = ProfileSchedule{.wait = -1}});
     });
     expect_error<ValueError>(
-        {"profile: ", "the number of active steps in a schedule must be positive: 0"},
+        {"profile: active (the number of recorded steps) must be positive: 0"},
         [] { ProfileSession s({.schedule_option = ProfileSchedule{.active = 0}}); });
     const ProfileSession running;
     expect_error<UsageError>({"profile: another recording is already running"},
