@@ -21,8 +21,9 @@ DeviceDescription describe_device(int device) {
         return device_description;
     }
     if (device < 0 || device >= cuda::device_count()) {
-        device_description.error = str("cuda:", device, " does not exist: this process can use ",
-                                       cuda::device_count(), " GPUs");
+        device_description.error =
+            str("cuda:", device, " does not exist: this process can use ", cuda::device_count(),
+                cuda::device_count() == 1 ? " GPU" : " GPUs");
         return device_description;
     }
     cudaDeviceProp properties;

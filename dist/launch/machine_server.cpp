@@ -34,7 +34,7 @@ Environment environment_of(const MachinesOptions& options) {
 
 Socket listen_for(const MachinesOptions& options) {
     std::string tried;
-    for (const Address& address : addresses_of_master(environment_of(options))) {
+    for (const Address& address : addresses_of_master("launch: ", environment_of(options))) {
         try {
             return listen_at(with_port(address, options.place.master_port));
         } catch (const SocketError& error) {

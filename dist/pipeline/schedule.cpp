@@ -101,8 +101,8 @@ void add_interleaved(Schedule& schedule, int rank) {
 
 void check_sizes(const char* op, int ranks, int micro_batches, int chunks) {
     if (ranks < 1 || micro_batches < 1 || chunks < 1)
-        throw ValueError(str(op, ": all numbers must be at least 1: ranks ", ranks,
-                             ", micro_batches ", micro_batches, ", chunks ", chunks));
+        throw ValueError(str(op, ": ranks, micro_batches and chunks must be at least 1: ranks ",
+                             ranks, ", micro_batches ", micro_batches, ", chunks ", chunks));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ bool all_loopback(const std::vector<Address>& addresses) {
 Socket listen_for(const Environment& environment, Address& address) {
     std::string tried;
     for (const int port : ports_of(environment)) {
-        for (const Address& candidate : addresses_of_master(environment)) {
+        for (const Address& candidate : addresses_of_master("join: MASTER_ADDR: ", environment)) {
             address = with_port(candidate, port);
             try {
                 return listen_at(address);
@@ -54,8 +54,8 @@ std::chrono::milliseconds interval_of(const ControlOptions& options) {
 
 }  // namespace
 
-std::vector<Address> addresses_of_master(const Environment& e) {
-    auto addresses = resolve(e.master_addr, 0);
+std::vector<Address> addresses_of_master(const char* prefix, const Environment& e) {
+    auto addresses = resolve(e.master_addr, 0, prefix);
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
     if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
     if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;

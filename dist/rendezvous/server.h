@@ -41,9 +41,9 @@ std::size_t max_unauthenticated();
 
 // Returns the addresses at which the machine of rank 0 listens. A host name other than localhost
 // can be mapped to a loopback address, which other machines can't reach. In a job on several
-// machines, returns external addresses for such a host name. Throws CommError if the name can't be
-// resolved.
-std::vector<Address> addresses_of_master(const Environment& environment);
+// machines, returns external addresses for such a host name. Throws CommError, whose message begins
+// with `prefix`, if the name can't be resolved.
+std::vector<Address> addresses_of_master(const char* prefix, const Environment& environment);
 
 class Server {
   public:

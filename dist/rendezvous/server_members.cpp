@@ -224,7 +224,7 @@ void Server::report_death(Member& member) {
     const auto& end = ends_[static_cast<std::size_t>(rank)];
     std::string text;
     if (member.state == State::not_joined) {
-        text = str("rank ", rank,
+        text = str("join: rank ", rank,
                    " died before it had joined: ", cause_text(end.value_or(ChildEnd())));
     } else if (member.state == State::gone) {
         text = death_text(member.process, end, "") + " after it had left";
@@ -248,7 +248,8 @@ void Server::leave(Connection& connection, const std::string& why) {
     if (connection.out.empty()) drop(connection);
     try {
         if (!joined_)
-            fail(str(member.process.text(), " has left before all ranks had joined"), rank);
+            fail(str("join: ", member.process.text(), " has left before all ranks had joined"),
+                 rank);
         agreements_.leave(rank, why);
     } catch (const AgreementError& error) {
         fail(error.what(), error.rank);

@@ -110,13 +110,13 @@ int port_of(const Address& address) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_port);
 }
 
-std::vector<Address> resolve(const std::string& host, int port) {
+std::vector<Address> resolve(const std::string& host, int port, const std::string& prefix) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0)
-        throw CommError(str("resolve: can't find the address of ", in_quotes(host), ": ",
+        throw CommError(str(prefix, "can't find the address of ", in_quotes(host), ": ",
                             ::gai_strerror(error)));
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
     std::vector<Address> addresses;
@@ -125,7 +125,7 @@ std::vector<Address> resolve(const std::string& host, int port) {
             addresses.push_back(with_port(make_address(a->ai_addr, a->ai_addrlen), port));
     }
     if (addresses.empty())
-        throw CommError(str("resolve: the host has no IPv4 or IPv6 address: ", in_quotes(host)));
+        throw CommError(str(prefix, "the host has no IPv4 or IPv6 address: ", in_quotes(host)));
     return addresses;
 }
 

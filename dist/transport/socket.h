@@ -53,9 +53,9 @@ struct Address {
     std::string text() const;  // the numeric address and the port
 };
 
-// Returns the addresses of a host, beginning with the preferred one. Throws CommError if the name
-// can't be resolved.
-std::vector<Address> resolve(const std::string& host, int port);
+// Returns the addresses of a host, beginning with the preferred one. Throws CommError, whose
+// message begins with `prefix`, if the name can't be resolved.
+std::vector<Address> resolve(const std::string& host, int port, const std::string& prefix = {});
 Address with_port(Address address, int port);
 int port_of(const Address& address);
 // Returns the local address of a socket.

@@ -118,7 +118,7 @@ TcpTransport::TcpTransport(Control& control, const std::string& name, int rank, 
     if (rank == size - 1) return;
     Listener listener{.salt = make_nonce(), .host = control.local_address()};
     acceptor_ = std::make_unique<TcpAcceptor>(
-        resolve(listener.host, 0).front(), key_of(listener.salt), rank, size,
+        resolve(listener.host, 0, "tcp: ").front(), key_of(listener.salt), rank, size,
         [this](int peer, Socket socket) { add_connection(peer, std::move(socket)); });
     listener.port = acceptor_->port();
     publish(listener);
@@ -190,7 +190,7 @@ TcpConnection& TcpTransport::connect(int peer) {
 void TcpTransport::open_connection(int peer) {
     const TimePoint deadline = Clock::now() + timeout_;
     const Listener listener = listener_of(peer);
-    const Address address = resolve(listener.host, listener.port).front();
+    const Address address = resolve(listener.host, listener.port, "tcp: ").front();
     const Key key = key_of(listener.salt);
     milliseconds pause = kFirstPause;
     for (;;) {
