@@ -55,7 +55,7 @@ void check_backend(const std::string& backend) {
         throw ValueError(
             str("ProcessGroup: unknown backend ", in_quotes(backend), ": use tcp, mpi or nccl"));
 #if !AXLE_CUDA
-    throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use tcp");
+    throw ValueError("ProcessGroup: this build of Axle has no NCCL support; use tcp or mpi");
 #endif
 }
 

@@ -215,16 +215,19 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
     call.counts.insert(call.counts.end(), ranks.begin(), ranks.end());
     std::int64_t number = 0;
     impl_
-        ->start(std::move(call),
-                [&](const Counts& counts) {
-                    number = counts[0].at(0);
-                    for (std::size_t i = 0; i < counts.size(); ++i)
-                        if (!std::equal(ranks.begin(), ranks.end(), counts[i].begin() + 1,
-                                        counts[i].end()))
-                            throw CommError(
-                                str("new_group: all processes must pass the same ranks: processes ",
-                                    i, " and ", rank(), " pass different ranks"));
-                })
+        ->start(
+            std::move(call),
+            [&](const Counts& counts) {
+                number = counts[0].at(0);
+                for (std::size_t i = 0; i < counts.size(); ++i)
+                    if (!std::equal(ranks.begin(), ranks.end(), counts[i].begin() + 1,
+                                    counts[i].end()))
+                        throw CommError(str(
+                            "new_group: all processes must pass the same ranks: process ", i,
+                            " passes ", Tree(Tree::List(counts[i].begin() + 1, counts[i].end())),
+                            ", process ", rank(), " passes ",
+                            Tree(Tree::List(ranks.begin(), ranks.end()))));
+            })
         .wait();
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));
 }

@@ -38,7 +38,7 @@ nn::StateDict trained(const nn::Module& model) {
     });
     if (result.empty())
         throw UsageError(
-            "data parallel: no parameter of the model requires a gradient (experts that processes "
+            "DataParallel: no parameter of the model requires a gradient (experts that processes "
             "divide do not count)");
     return result;
 }
@@ -53,7 +53,7 @@ DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group
       buffers(tensors_of(model->named_buffers())),
       broadcasts_buffers(options.broadcast_buffers && !buffers.empty()),
       reducer(trained(*model), group, std::move(options)) {
-    check_same_on_ranks("data parallel", "models", describe(*model), *group);
+    check_same_on_ranks("DataParallel", "models", describe(*model), *group);
     take_model_of(0);
 }
 

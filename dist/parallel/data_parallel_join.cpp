@@ -47,7 +47,7 @@ Code common(const std::vector<Code>& codes) {
             next = code;
             continue;
         }
-        std::string text = "join: ranks with data must make the same calls: ";
+        std::string text = "Join: ranks with data must make the same calls: ";
         for (std::size_t rank = 0; rank < codes.size(); ++rank)
             text += str(rank == 0 ? "rank " : ", rank ", rank, " is ", text_of(codes[rank]));
         throw UsageError(text);
@@ -58,7 +58,7 @@ Code common(const std::vector<Code>& codes) {
 void check_all_have_data(const std::vector<Code>& codes) {
     const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
     if (out != codes.end())
-        throw UsageError(str("join: rank ", out - codes.begin(),
+        throw UsageError(str("Join: rank ", out - codes.begin(),
                              " has no more batches, but other ranks still have some"));
 }
 
@@ -117,15 +117,15 @@ struct Join::Impl {
 };
 
 Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
-    if (replicas.empty()) throw UsageError("join: the list of models is empty");
+    if (replicas.empty()) throw UsageError("Join: the list of models is empty");
     std::vector<DataParallel::Impl*> models;
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());
         if (models.back()->reducer.announce)
-            throw UsageError(str("join: model ", models.size() - 1,
+            throw UsageError(str("Join: model ", models.size() - 1,
                                  " is already in an active Join; destroy that Join first"));
         if (models.back()->group != models.front()->group)
-            throw UsageError(str("join: all models must have the same process group: model ",
+            throw UsageError(str("Join: all models must have the same process group: model ",
                                  models.size() - 1, " has another group than model 0"));
     }
     ProcessGroup& group = *models.front()->group;

@@ -43,7 +43,7 @@ bool DataParallel::load_state_dict(const Tree& state, bool is_own) {
         steps = (*local_sgd)["steps"].integer();
     if (steps < 0)
         throw ValueError(
-            str("data parallel: local_sgd: the number of steps must not be negative: ", steps));
+            str("DataParallel: local_sgd: the number of steps must not be negative: ", steps));
     const Tree* const due = state.find("buffers_are_due");
     const bool buffers_are_due = !is_own || due == nullptr || due->boolean();
     if (const Tree* const tensors = state.find("tensors"); tensors != nullptr && is_own) {
@@ -52,7 +52,7 @@ bool DataParallel::load_state_dict(const Tree& state, bool is_own) {
             own.emplace_back(name, tensor.tensor());
         const nn::LoadReport report = impl.model->load_state_dict(own, {.strict = false});
         if (!report.unexpected.empty())
-            throw ValueError(str("data parallel: the model must have all tensors of the state: ",
+            throw ValueError(str("DataParallel: the model must have all tensors of the state: ",
                                  printable(report.unexpected.front()), " is missing"));
     }
     const Tree* const layout = state.find("layout");

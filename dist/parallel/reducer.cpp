@@ -107,9 +107,9 @@ void Reducer::begin_inner(const std::vector<std::size_t>& reached) {
         if (parameters_[i].ready) late.push_back(i);
     if (!late.empty())
         throw UsageError(
-            str("data parallel: a nested backward reaches parameters whose "
+            str("DataParallel: a nested backward reaches parameters whose "
                 "gradients are final: ",
-                name_some(late), "; use static_graph"));
+                name_some(late), "; set static_graph = true"));
 }
 
 // --- during a pass
@@ -124,7 +124,7 @@ void Reducer::on_final(std::size_t index) {
         if (!graph_is_known_) return;
         if (p.ready)
             throw UsageError(
-                str("data parallel: the graph is not static: ", p.name,
+                str("DataParallel: the graph is not static: ", p.name,
                     " got more gradients than in the first backward; set static_graph = false"));
         if (p.finals == p.expected) make_ready(index);
         return;
@@ -199,11 +199,10 @@ void Reducer::close_parameters() {
     }
     if (!missing.empty()) {
         cancel();
-        throw UsageError(str("data parallel: these parameters got no gradient in this backward: ",
-                             name_some(missing),
-                             options_.static_graph
-                                 ? "; the graph is not static; set static_graph = false"
-                                 : "; use find_unused_parameters"));
+        throw UsageError(str(
+            "DataParallel: these parameters got no gradient in this backward: ", name_some(missing),
+            options_.static_graph ? "; the graph is not static; set static_graph = false"
+                                  : "; set find_unused_parameters = true"));
     }
     for (std::size_t i = 0; i < parameters_.size(); ++i)
         if (!parameters_[i].ready) make_ready(i);

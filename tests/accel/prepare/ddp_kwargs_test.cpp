@@ -114,9 +114,9 @@ TEST(DdpKwargs, AllowUnusedParametersOnRequest) {
             accelerator.prepare(net);
             const auto backward = [&] { accelerator.backward(net(batch_of(group)).sum()); };
             if (!find)
-                return expect_error<UsageError>({"data parallel: these parameters got no gradient "
+                return expect_error<UsageError>({"DataParallel: these parameters got no gradient "
                                                  "in this backward: second.weight, "
-                                                 "second.bias; use find_unused_parameters"},
+                                                 "second.bias; set find_unused_parameters = true"},
                                                 backward);
             backward();
             EXPECT_EQ(net.first.weight.grad().to_vector(), std::vector<double>(4, 3));
@@ -136,7 +136,7 @@ TEST(DdpKwargs, RejectAChangedGraphIfStaticGraphIsTrue) {
             accelerator.backward(net(batch_of(group)).sum());
             EXPECT_EQ(net.first.weight.grad().to_vector(), std::vector<double>(4, 3));
         }
-        expect_error<UsageError>({"data parallel: the graph is not static: second."},
+        expect_error<UsageError>({"DataParallel: the graph is not static: second."},
                                  [&] { accelerator.backward(net(batch_of(group), true).sum()); });
     });
 }

@@ -156,7 +156,7 @@ TEST(UnevenInputs, ThrowOnAllRanksAtTheEndOfTheShortestInputIfRequested) {
     });
     for (const std::exception_ptr& error : errors)
         EXPECT_EQ(tests::text_of(error),
-                  "join: rank 1 has no more batches, but other ranks still have some");
+                  "Join: rank 1 has no more batches, but other ranks still have some");
 }
 
 TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
@@ -171,7 +171,7 @@ TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
     });
     for (const std::exception_ptr& error : errors)
         EXPECT_EQ(tests::text_of(error),
-                  "join: ranks with data must make the same calls: rank 0 is out of data, rank 1 "
+                  "Join: ranks with data must make the same calls: rank 0 is out of data, rank 1 "
                   "is before "
                   "a forward, rank 2 is in a synchronized backward");
 }
@@ -183,7 +183,7 @@ TEST(UnevenInputs, RethrowExceptionsAndRejectASecondJoin) {
         const Join join(replicas);
         throw ValueError("bad batch");
     });
-    tests::expect_error<UsageError>({"join: ", "already"}, [&] {
+    tests::expect_error<UsageError>({"Join: ", "already"}, [&] {
         const Join one(replicas);
         const Join another(replicas);
     });

@@ -135,7 +135,7 @@ TEST(DataParallel, BroadcastsTheModelOfRankZero) {
 TEST(DataParallel, RejectsAModelWithoutTrainableParameters) {
     nn::Mlp model = small_mlp();
     model.requires_grad_(false);
-    expect_error<UsageError>({"data parallel: ", "no parameter"},
+    expect_error<UsageError>({"DataParallel: ", "no parameter"},
                              [&] { DataParallel(model, dist::ProcessGroup::alone()); });
 }
 
@@ -154,7 +154,7 @@ TEST(DataParallel, ReportsTheFirstParameterThatDiffersBetweenRanks) {
         tests::outcomes(3, [&](const Group& group) { DataParallel(models[at(group)], group); });
     for (const std::exception_ptr& error : errors)
         EXPECT_EQ(tests::text_of(error),
-                  "data parallel: the ranks' models differ: rank 2 has 'layers.1.weight float64 "
+                  "DataParallel: the ranks' models differ: rank 2 has 'layers.1.weight float64 "
                   "[4, 7]' instead of rank 0's 'layers.1.weight float64 [6, 7]'");
 }
 

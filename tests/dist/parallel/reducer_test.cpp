@@ -51,8 +51,8 @@ TEST(Reducer, ReportsParametersWithoutGradient) {
         const Tensor x = ones({1, 3}, {f64});
         for (int time = 0; time < 2; ++time)
             expect_error<UsageError>(
-                {"data parallel: these parameters got no gradient in this backward: right.weight, "
-                 "right.bias, never.weight, never.bias; use find_unused_parameters"},
+                {"DataParallel: these parameters got no gradient in this backward: right.weight, "
+                 "right.bias, never.weight, never.bias; set find_unused_parameters = true"},
                 [&] { model(x, true).sum().backward(); });
         // A backward pass that computes the gradients of all parameters still succeeds.
         model.zero_grad();
@@ -130,11 +130,11 @@ TEST(Reducer, AllowsUnusedParametersInAStaticGraphButRejectsChanges) {
         }
         EXPECT_FALSE(model.right.weight.grad().defined());
         expect_error<UsageError>(
-            {"data parallel: these parameters got no gradient in this backward: left.weight, "
+            {"DataParallel: these parameters got no gradient in this backward: left.weight, "
              "left.bias; the graph is not static"},
             [&] { model(part(x, *group), false).mean().backward(); });
         model.zero_grad();
-        expect_error<UsageError>({"data parallel: the graph is not static: right."},
+        expect_error<UsageError>({"DataParallel: the graph is not static: right."},
                                  [&] { model(part(x, *group), true, true).mean().backward(); });
     });
 }
@@ -187,7 +187,7 @@ TEST(Reducer, RejectsANestedBackwardThatChangesAFinalGradient) {
     DataParallel replicas(model, dist::ProcessGroup::alone());
     const auto last = [&](const Tensor& h) { return model.layers[1](h); };
     const Tensor h = reentrant(last, model.layers[0](ones({1, 3}, {f64})));
-    expect_error<UsageError>({"data parallel: ", "nested backward", "layers.1.weight"},
+    expect_error<UsageError>({"DataParallel: ", "nested backward", "layers.1.weight"},
                              [&] { last(h).sum().backward(); });
 }
 
