@@ -76,7 +76,7 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
         part_ = zeros({total_ / ranks}, {.dtype = dtype, .device = context_.part_device});
         return;
     }
-    gather_or_throw(*context_.group, "sharding", [&]() -> Tree {
+    gather_or_throw(*context_.group, "ShardedDataParallel", [&]() -> Tree {
         part_ = zeros_in_file(context_.part_folder, {total_ / ranks}, dtype);
         return {};
     });

@@ -48,7 +48,7 @@ class Planner {
         const auto found = positions_.find(name);
         if (name.empty() || found == positions_.end())
             throw ValueError(
-                str("sharding: ", what, ": the model has no module ", in_quotes(name),
+                str("ShardedDataParallel: ", what, ": the model has no module ", in_quotes(name),
                     name.empty() ? "; the model itself can't be listed" : nearest_to(name)));
         return modules_[found->second];
     }
@@ -94,8 +94,8 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     for (std::size_t i = 0; i < options.units.size(); ++i) {
         const ShardUnit& unit = options.units[i];
         if (unit.modules.empty())
-            throw ValueError(
-                str("sharding: a unit must have at least one module: unit ", i, " has none"));
+            throw ValueError(str("ShardedDataParallel: a unit must have at least one module: unit ",
+                                 i, " has none"));
         PlannedUnit planned{.unit = unit, .modules = {}, .parameters = {}};
         for (const std::string& name : unit.modules)
             planned.modules.push_back(planner.find("units", name));
@@ -109,7 +109,8 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     for (const PlannedUnit& unit : plan.units)
         for (std::size_t i = 0; i < unit.modules.size(); ++i) {
             if (std::ranges::find(taken, unit.modules[i]) != taken.end())
-                throw ValueError(str("sharding: the module ", in_quotes(unit.unit.modules[i]),
+                throw ValueError(str("ShardedDataParallel: the module ",
+                                     in_quotes(unit.unit.modules[i]),
                                      " is listed twice in the units"));
             taken.push_back(unit.modules[i]);
         }
@@ -129,7 +130,7 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     }
     for (std::size_t i = 0; i < sets.size(); ++i) {
         if (sets[i].empty() && i > 0)
-            throw ValueError(str("sharding: the unit of module ",
+            throw ValueError(str("ShardedDataParallel: the unit of module ",
                                  in_quotes(plan.units[i].unit.modules.front()),
                                  " has no parameters of its own"));
         for (auto& [kind, parameters] : sets[i])

@@ -30,13 +30,14 @@ Tree describe(const ShardPlan& plan, const ShardingOptions& options) {
 void check_shardable(const nn::Module& model) {
     for (const auto& [name, tensor] : model.named_parameters()) {
         if (autograd::is_sharded(tensor))
-            throw UsageError(str("sharding: the parameter ", name, " is already sharded"));
+            throw UsageError(
+                str("ShardedDataParallel: the parameter ", name, " is already sharded"));
         if (const auto slice = autograd::slice_of(tensor); slice != nullptr && slice->is_reduced())
-            throw UsageError(str("sharding: ", name,
+            throw UsageError(str("ShardedDataParallel: ", name,
                                  " has the experts of this rank (expert parallel), which can't be "
                                  "sharded too; use DataParallel"));
         if (tensor.grad().defined())
-            throw UsageError(str("sharding: the parameter ", name,
+            throw UsageError(str("ShardedDataParallel: the parameter ", name,
                                  " has a gradient; shard the model before the first backward, or "
                                  "call zero_grad()"));
     }
@@ -58,7 +59,7 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
         const double sum = axle::sum(values).item(), squares = axle::sum(values * values).item();
         sums.push_back(str(name, " with the sums ", sum, " and ", squares));
     }
-    check_same_on_ranks("sharding", "values", sums, group);
+    check_same_on_ranks("ShardedDataParallel", "values", sums, group);
 }
 
 }  // namespace
@@ -67,13 +68,14 @@ ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<Proc
                                          ShardingOptions options) {
     check_shardable(model);
     if (options.secondary != nullptr && group->size() % options.secondary->size() != 0)
-        throw ValueError(str(
-            "sharding: the number of ranks of the group must be a multiple of the number of ranks "
-            "of the secondary group: the group has ",
-            group->size(), ", the secondary group ", options.secondary->size()));
+        throw ValueError(
+            str("ShardedDataParallel: the number of ranks of the group must be a multiple of the "
+                "number of ranks "
+                "of the secondary group: the group has ",
+                group->size(), ", the secondary group ", options.secondary->size()));
     const ShardPlan plan = plan_shards(model, options);
-    check_same_on_ranks("sharding", "models", dist::describe(model), *group);
-    check_same_on_ranks("sharding", "plans", describe(plan, options), *group);
+    check_same_on_ranks("ShardedDataParallel", "models", dist::describe(model), *group);
+    check_same_on_ranks("ShardedDataParallel", "plans", describe(plan, options), *group);
     std::vector<Tensor> buffers;
     for (const auto& [name, tensor] : model.named_buffers()) {
         if (tensor.device().is_meta() && !options.device.is_meta())

@@ -208,8 +208,9 @@ TEST(ExpertParallel, RejectsLaterShardingAndModelsThatCannotBeDivided) {
             {"expert_parallelize: ",
              "already has a policy; expert_parallelize() can be called once per model"},
             [&] { expert_parallelize(net, group); });
-        expect_error<UsageError>({"sharding: block.experts.gate has the experts of this rank"},
-                                 [&] { const dist::ShardedDataParallel sharded(net, group); });
+        expect_error<UsageError>(
+            {"ShardedDataParallel: block.experts.gate has the experts of this rank"},
+            [&] { const dist::ShardedDataParallel sharded(net, group); });
     });
 }
 

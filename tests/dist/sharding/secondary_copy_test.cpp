@@ -88,13 +88,14 @@ TEST(SecondaryCopy, IsReplacedAfterChangesInAScopeOfFullParameters) {
 TEST(SecondaryCopy, RejectsGroupSizesThatDoNotDivideTheNumberOfRanks) {
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = Gpt64().make();
-        expect_error<ValueError>({"sharding: the number of ranks of the group must be a multiple "
-                                  "of the number of ranks of the secondary group: the group "
-                                  "has 1, the secondary group 2"},
-                                 [&] {
-                                     const ShardedDataParallel sharded(
-                                         model, dist::ProcessGroup::alone(), {.secondary = group});
-                                 });
+        expect_error<ValueError>(
+            {"ShardedDataParallel: the number of ranks of the group must be a multiple "
+             "of the number of ranks of the secondary group: the group "
+             "has 1, the secondary group 2"},
+            [&] {
+                const ShardedDataParallel sharded(model, dist::ProcessGroup::alone(),
+                                                  {.secondary = group});
+            });
     });
 }
 

@@ -54,8 +54,9 @@ TEST(ShardedDataParallel, RejectsRanksWithDifferentValuesWithoutSync) {
         const ShardedDataParallel sharded(models[at(group)], group, {.sync_module_states = false});
     });
     for (const std::string& text : texts)
-        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' values differ: rank 1 has "
-                                              "'transformer.wpe.weight"));
+        EXPECT_THAT(text,
+                    testing::StartsWith("ShardedDataParallel: the ranks' values differ: rank 1 has "
+                                        "'transformer.wpe.weight"));
 }
 
 TEST(ShardedDataParallel, RejectsRanksWithDifferentUnits) {
@@ -67,7 +68,8 @@ TEST(ShardedDataParallel, RejectsRanksWithDifferentUnits) {
             {.units = {{{group->rank() == 0 ? "transformer.h.0" : "transformer.h.1"}}}});
     });
     for (const std::string& text : texts)
-        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' plans differ: rank 1 has "));
+        EXPECT_THAT(
+            text, testing::StartsWith("ShardedDataParallel: the ranks' plans differ: rank 1 has "));
 }
 
 TEST(ShardedDataParallel, RejectsUnknownRepeatedAndEmptyUnits) {
@@ -76,19 +78,20 @@ TEST(ShardedDataParallel, RejectsUnknownRepeatedAndEmptyUnits) {
     const auto shard = [&](std::vector<dist::ShardUnit> units) {
         const ShardedDataParallel sharded(model, group, {.units = std::move(units)});
     };
-    expect_error<ValueError>({"sharding: units: the model has no module 'transformer.h.9'"},
-                             [&] { shard({{{"transformer.h.9"}}}); });
     expect_error<ValueError>(
-        {"sharding: the module 'transformer.h.0' is listed twice in the units"}, [&] {
+        {"ShardedDataParallel: units: the model has no module 'transformer.h.9'"},
+        [&] { shard({{{"transformer.h.9"}}}); });
+    expect_error<ValueError>(
+        {"ShardedDataParallel: the module 'transformer.h.0' is listed twice in the units"}, [&] {
             shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
         });
     expect_error<ValueError>(
-        {"sharding: the unit of module 'transformer.drop' has no parameters of its own"},
+        {"ShardedDataParallel: the unit of module 'transformer.drop' has no parameters of its own"},
         [&] { shard({{{"transformer.drop"}}}); });
-    expect_error<ValueError>({"sharding: a unit must have at least one module: unit 1 has none"},
-                             [&] {
-                                 shard({{{"transformer.h.0"}}, {}});
-                             });
+    expect_error<ValueError>(
+        {"ShardedDataParallel: a unit must have at least one module: unit 1 has none"}, [&] {
+            shard({{{"transformer.h.0"}}, {}});
+        });
     EXPECT_TRUE(model.transformer.wpe.weight.impl()->storage->has_memory());
 }
 
@@ -109,8 +112,9 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
     expect_error<UsageError>({"set_data: the ", what}, [&] { weight.set_data(zeros({6, 8})); });
     expect_error<UsageError>({"grad: the gradient of the parameter of shape [6, 8] is sharded"},
                              [&] { static_cast<void>(weight.grad()); });
-    expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is already sharded"},
-                             [&] { const ShardedDataParallel again(model, group); });
+    expect_error<UsageError>(
+        {"ShardedDataParallel: the parameter transformer.wte.weight is already sharded"},
+        [&] { const ShardedDataParallel again(model, group); });
 }
 
 TEST(ShardedDataParallel, RejectsTrainingAFrozenParameter) {
