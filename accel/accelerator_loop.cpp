@@ -136,17 +136,12 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
 }
 
 dist::Pipeline& Accelerator::pipeline(nn::Module& model) const {
-    dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);
-    if (pipeline == nullptr)
-        throw UsageError(
-            "pipeline: the model has no pipeline; prepare it for training with an Accelerator that "
-            "has a megatron_lm_plugin or a pp_size above 1");
-    return *pipeline;
+    return pipeline_of("pipeline", parts_->preparation, model);
 }
 
 Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
                                   const dist::PipelineLoss& loss) {
-    dist::Pipeline& stages = pipeline(model);
+    dist::Pipeline& stages = pipeline_of("pipeline_step", parts_->preparation, model);
     parts_->loop->has_updated = false;
     Accumulation& accumulation = parts_->loop->accumulation;
     accumulation.division().note_mean();

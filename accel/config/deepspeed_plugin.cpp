@@ -321,19 +321,28 @@ std::optional<double> gradient_clipping_of(const DeepSpeedPlugin& plugin) {
     return norm.value_or(0) > 0 ? norm : std::nullopt;
 }
 
-const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
-                                            std::string_view name) {
+namespace {
+
+const DeepSpeedPlugin& plugin_named(const char* op, const AcceleratorOptions& options,
+                                    std::string_view name) {
     std::string names;
     for (const auto& [known, plugin] : options.deepspeed_plugins) {
         if (known == name) return plugin;
         names += (names.empty() ? "" : ", ") + printable(known);
     }
-    throw ValueError(str("get_deepspeed_plugin: there is no plugin ", in_quotes(name),
-                         "; deepspeed_plugins has ", names.empty() ? "no names" : names));
+    throw ValueError(str(op, ": there is no plugin ", in_quotes(name), "; deepspeed_plugins has ",
+                         names.empty() ? "no names" : names));
+}
+
+}  // namespace
+
+const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
+                                            std::string_view name) {
+    return plugin_named("get_deepspeed_plugin", options, name);
 }
 
 void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name) {
-    options.deepspeed_plugin = get_deepspeed_plugin(options, name);
+    options.deepspeed_plugin = plugin_named("select_deepspeed_plugin", options, name);
 }
 
 }  // namespace axle::accel

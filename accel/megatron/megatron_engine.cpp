@@ -63,7 +63,7 @@ struct MegatronEngine::Recorded {
 
 MegatronEngine::MegatronEngine(Accelerator& accelerator, nn::Module& model)
     : accelerator_(accelerator), model_(model) {
-    static_cast<void>(accelerator.pipeline(model));
+    static_cast<void>(pipeline_of("MegatronEngine", accelerator.parts_->preparation, model));
     if (!plugin().custom_train_step_class) return;
     train_step_ = plugin().custom_train_step_class(plugin().custom_train_step_kwargs);
     if (train_step_ == nullptr)

@@ -57,6 +57,16 @@ dist::Pipeline* find_pipeline(const Preparation& preparation, const nn::Module& 
     return divided == nullptr ? nullptr : &divided->pipeline();
 }
 
+dist::Pipeline& pipeline_of(const char* op, const Preparation& preparation,
+                            const nn::Module& model) {
+    dist::Pipeline* const pipeline = find_pipeline(preparation, model);
+    if (pipeline == nullptr)
+        throw UsageError(str(op,
+                             ": the model has no pipeline; prepare it for training with an "
+                             "Accelerator that has a megatron_lm_plugin or a pp_size above 1"));
+    return *pipeline;
+}
+
 dist::Pipeline* find_pipeline(const Preparation& preparation,
                               const std::vector<Tensor>& parameters) {
     if (parameters.empty()) return nullptr;

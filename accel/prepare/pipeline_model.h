@@ -36,6 +36,10 @@ class PipelineModel : public dist::DistributedModel {
 
 // Returns the pipeline of a prepared model, or nullptr if the model has none.
 dist::Pipeline* find_pipeline(const Preparation& preparation, const nn::Module& model);
+// Returns the pipeline of a prepared model. Throws UsageError, with a message that begins with
+// `op`, if the model has none.
+dist::Pipeline& pipeline_of(const char* op, const Preparation& preparation,
+                            const nn::Module& model);
 // Returns the pipeline whose model has the first of the parameters, or nullptr.
 dist::Pipeline* find_pipeline(const Preparation& preparation,
                               const std::vector<Tensor>& parameters);

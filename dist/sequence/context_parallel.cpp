@@ -86,10 +86,11 @@ void assign(const Tensor& buffer, const Tensor& source) {
     to.derived = {};
 }
 
-Tensor part_of(const Tensor& whole, std::int64_t dim, const ProcessGroup& group) {
+Tensor part_of(const Tensor& whole, std::int64_t dim, const ProcessGroup& group,
+               const std::string& name) {
     std::vector<Tensor> parts;
     for (const auto& [begin, count] :
-         head_tail_positions(whole.size(dim), group.rank(), group.size()))
+         head_tail_positions(whole.size(dim), group.rank(), group.size(), name.c_str()))
         parts.push_back(whole.narrow(dim, begin, count));
     return cat(parts, dim);
 }
@@ -107,11 +108,11 @@ ContextExchange context_exchange_of(std::string_view name) {
         str("cp_comm_strategy: must be allgather or alltoall: ", in_quotes(std::string(name))));
 }
 
-Ranges head_tail_positions(std::int64_t length, int rank, int ranks) {
+Ranges head_tail_positions(std::int64_t length, int rank, int ranks, const char* name) {
     const std::int64_t chunk = length / (2 * ranks);
     if (chunk * 2 * ranks != length)
-        throw ValueError(str("context parallel: the length of sequences must be a multiple of ",
-                             2 * ranks, ", twice the number of processes: ", length));
+        throw ValueError(str(name, " must be a multiple of ", 2 * ranks,
+                             ", twice the number of processes: ", length));
     return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
 }
 
@@ -170,7 +171,9 @@ ContextParallelScope::ContextParallelScope(std::shared_ptr<ContextParallel> poli
         if (!buffers[i].defined()) throw UsageError(str(kWho, ": buffer ", i, " is undefined"));
         if (buffers[i].requires_grad())
             throw UsageError(str(kWho, ": buffer ", i, " requires a gradient; detach it"));
-        parts.push_back(part_of(buffers[i], buffer_seq_dims[i], *policy->group()));
+        parts.push_back(part_of(
+            buffers[i], buffer_seq_dims[i], *policy->group(),
+            str(kWho, ": the length of buffer ", i, " along dimension ", buffer_seq_dims[i])));
     }
     saved_.reserve(buffers.size());
     for (std::size_t i = 0; i < buffers.size(); ++i) {

@@ -38,8 +38,11 @@ ContextExchange context_exchange_of(std::string_view name);
 
 // Returns the positions of a rank's tokens. A sequence is divided into 2 * ranks chunks. A rank has
 // one chunk counted from the front and one counted from the end, so that causal attention is
-// equally expensive on all ranks. Throws ValueError unless `length` is a multiple of 2 * ranks.
-std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank, int ranks);
+// equally expensive on all ranks. Throws ValueError, which calls the length `name`, unless `length`
+// is a multiple of 2 * ranks.
+std::vector<nn::PositionRange> head_tail_positions(
+    std::int64_t length, int rank, int ranks,
+    const char* name = "context parallel: the length of sequences");
 
 // Computes attention of this process's tokens to whole sequences. The sequences are divided as
 // head_tail_positions() specifies. Causal attention ignores padding masks, as in Accelerate, so the

@@ -324,9 +324,10 @@ TEST(DeepSpeedPlugin, IsSelectedByNameOrRejected) {
     EXPECT_EQ(get_deepspeed_plugin(options, "teacher").zero_stage, 3);
     select_deepspeed_plugin(options, "teacher");
     EXPECT_EQ(options.deepspeed_plugin->zero_stage, 3);
-    expect_error<ValueError>({"get_deepspeed_plugin: there is no plugin 'judge'; deepspeed_plugins "
-                              "has student, teacher"},
-                             [&] { select_deepspeed_plugin(options, "judge"); });
+    expect_error<ValueError>(
+        {"select_deepspeed_plugin: there is no plugin 'judge'; deepspeed_plugins "
+         "has student, teacher"},
+        [&] { select_deepspeed_plugin(options, "judge"); });
     expect_error<UsageError>({"Accelerator: deepspeed_plugin and deepspeed_plugins are both given"},
                              [] {
                                  resolved({.deepspeed_plugin = DeepSpeedPlugin{},

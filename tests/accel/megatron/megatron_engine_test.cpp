@@ -375,7 +375,7 @@ TEST(MegatronEngine, NeedsAModelWithAPipeline) {
     nn::Gpt model = pipeline_gpt();
     Accelerator accelerator({.cpu = true});
     accelerator.prepare(model);
-    expect_error<UsageError>({"pipeline: the model has no pipeline"},
+    expect_error<UsageError>({"MegatronEngine: the model has no pipeline"},
                              [&] { MegatronEngine(accelerator, model); });
     expect_error<UsageError>({"provide_model: the Accelerator has no megatron_lm_plugin"},
                              [&] { accel::provide_model(accelerator); });

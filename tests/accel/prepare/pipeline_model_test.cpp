@@ -323,7 +323,7 @@ TEST(PipelineModel, RejectsModelsWithoutPipelineAndMovedModels) {
     nn::Gpt model = pipeline_gpt();
     Accelerator plain({.cpu = true});
     plain.prepare(model);
-    expect_error<UsageError>({"pipeline: the model has no pipeline"},
+    expect_error<UsageError>({"pipeline_step: the model has no pipeline"},
                              [&] { plain.pipeline_step(model, tests::pipeline_batch(0)); });
     nn::Gpt other = pipeline_gpt();
     Accelerator accelerator(options_of(dist::ProcessGroup::alone(), {}));

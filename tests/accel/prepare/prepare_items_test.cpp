@@ -201,7 +201,7 @@ TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
         sgd.step();  // clips with the plugin with which sgd was prepared
         const Tensor change = student.weight.detach() - before;
         EXPECT_LE(sum(change * change).item(), 1.01e-6);
-        expect_error<ValueError>({"get_deepspeed_plugin: there is no plugin 'judge'"},
+        expect_error<ValueError>({"select_deepspeed_plugin: there is no plugin 'judge'"},
                                  [&] { accelerator.select_deepspeed_plugin("judge"); });
     });
 }

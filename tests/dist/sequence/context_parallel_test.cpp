@@ -184,7 +184,8 @@ TEST(ContextParallelScope, RejectsInvalidBuffers) {
             [&] {
                 open({ids}, {0, 0});
             });
-        expect_error<ValueError>({"context parallel: the length of sequences must be a multiple of "
+        expect_error<ValueError>({"maybe_context_parallel: the length of buffer 1 along dimension "
+                                  "0 must be a multiple of "
                                   "4, twice the number of processes: 6"},
                                  [&] {
                                      open({ids, odd}, {0, 0});
