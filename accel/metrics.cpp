@@ -133,7 +133,7 @@ double Metric::ratio() const {
 void Metric::fail_empty() const {
     throw UsageError(
         str(name_,
-            ": compute: nothing was counted on any process since the metric was created, reset "
+            ": nothing was counted on any process since the metric was created, reset "
             "or loaded; call update() with rows that are valid, have a weight above 0, and a "
             "label other than ignore_index"));
 }

@@ -175,7 +175,7 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
     if (!reaches_any)
         throw UsageError(
             "backward: a loss with a weight depends on no parameter of a prepared model or "
-            "optimizer");
+            "optimizer; prepare the model first");
     for (const auto& part : parts_) {
         if (!completes || !part->is_reached) continue;
         if (part->replicas != nullptr && part->replicas->reduces())

@@ -267,7 +267,7 @@ TEST_P(Metrics, ContinueFromAStateSavedByTwoProcesses) {
         const double n = group->size();
         EXPECT_DOUBLE_EQ(mean.compute(), (6 + 21 * n) / (3 + 3 * n));
         mean.reset();
-        expect_error<UsageError>({"Mean: compute: nothing was counted"}, [&] { mean.compute(); });
+        expect_error<UsageError>({"Mean: nothing was counted"}, [&] { mean.compute(); });
     });
 }
 

@@ -130,7 +130,11 @@ ModelCosts costs_from(const std::string& text, std::int64_t time) {
     const Tree fields = from_json(text);
     const Tree* const type = fields.is_map() ? fields.find("model_type") : nullptr;
     if (type == nullptr || !type->is_string())
-        throw ValueError("plan: expected a map with a string model_type (gpt2, llama or bert)");
+        throw ValueError(
+            str("plan: the file must be a map with the text model_type (gpt2, llama or bert): ",
+                !fields.is_map()  ? std::string("it is not a map")
+                : type == nullptr ? std::string("model_type is missing")
+                                  : str("model_type is ", *type)));
     const std::string& name = type->string();
     if (name == "gpt2") {
         const auto config = nn::GptConfig::from_json(text);
