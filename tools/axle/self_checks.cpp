@@ -19,10 +19,7 @@ namespace axle::launcher {
 namespace {
 
 void check_is(const Tensor& x, const std::vector<double>& wanted, const std::string& what) {
-    const std::vector<double> found = numbers(x);
-    expect(found == wanted,
-           str(what, " must return ", Tree(Tree::List(wanted.begin(), wanted.end())),
-               ": it returned ", Tree(Tree::List(found.begin(), found.end()))));
+    expect_equal(numbers(x), wanted, "the result of " + what);
 }
 
 // Checks collectives on tensors whose elements are rank + 1, so that sums over P ranks are P (P +
@@ -56,10 +53,12 @@ void check_collectives(Accelerator& accelerator) {
     check_is(group.reduce_scatter(parts), {sum, sum}, "reduce_scatter");
 
     const std::vector<Tree> objects = group.all_gather_object(Tree{{"rank", rank}});
-    expect(static_cast<int>(objects.size()) == size, "all_gather_object returned too few objects");
+    expect(static_cast<int>(objects.size()) == size,
+           str("all_gather_object must return ", size, " objects: it returned ", objects.size()));
     for (int r = 0; r < size; ++r)
         expect(objects[static_cast<std::size_t>(r)]["rank"].integer() == r,
-               "all_gather_object mixed up the ranks");
+               str("all_gather_object: object ", r, " must come from rank ", r, ": it is ",
+                   objects[static_cast<std::size_t>(r)]));
     group.barrier();
 }
 
@@ -138,17 +137,15 @@ std::vector<double> numbers_of(const Tree& list) {
 void check_split(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes(), rank = accelerator.process_index();
     const std::int64_t begin = 2 * rank, end = begin + 2;
-    expect(numbers_of(accelerator.split_between_processes(list_to(2 * processes))) ==
-               count(begin, end),
-           "a list was split wrongly");
+    expect_equal(numbers_of(accelerator.split_between_processes(list_to(2 * processes))),
+                 count(begin, end), "the part of a list");
     const Tensor rows = arange(2 * processes);
-    expect(numbers(accelerator.split_between_processes(Tree(rows)).tensor()) == count(begin, end),
-           "a tensor was split wrongly");
+    expect_equal(numbers(accelerator.split_between_processes(Tree(rows)).tensor()),
+                 count(begin, end), "the part of a tensor");
     const Tree map =
         accelerator.split_between_processes(Tree{{"list", list_to(2 * processes)}, {"rows", rows}});
-    expect(numbers_of(map["list"]) == count(begin, end) &&
-               numbers(map["rows"].tensor()) == count(begin, end),
-           "a map was split wrongly");
+    expect_equal(numbers_of(map["list"]), count(begin, end), "the part of a list in a map");
+    expect_equal(numbers(map["rows"].tensor()), count(begin, end), "the part of a tensor in a map");
 }
 
 // Splits 17 elements. Checks that the first processes get the larger parts, and that all parts have
@@ -158,12 +155,12 @@ void check_split_evenly(Accelerator& accelerator) {
     const std::int64_t each = 17 / processes, extra = 17 % processes;
     const std::int64_t begin = rank * each + std::min(rank, extra);
     const std::vector<double> mine = count(begin, begin + each + (rank < extra ? 1 : 0));
-    expect(numbers_of(accelerator.split_between_processes(list_to(17))) == mine,
-           "17 elements were divided wrongly");
+    expect_equal(numbers_of(accelerator.split_between_processes(list_to(17))), mine,
+                 "the part of 17 elements");
     std::vector<double> padded = mine;
     if (extra > 0 && rank >= extra) padded.push_back(16);
-    expect(numbers_of(accelerator.split_between_processes(list_to(17), true)) == padded,
-           "17 elements were padded wrongly");
+    expect_equal(numbers_of(accelerator.split_between_processes(list_to(17), true)), padded,
+                 "the padded part of 17 elements");
 }
 
 void check_triggers(Accelerator& accelerator) {
@@ -194,7 +191,10 @@ void check_rng_synchronization(Accelerator& accelerator) {
     }
     data::Generator generator(40 + rank);
     accel::synchronize_rng_state(group, accel::RngType::generator, &generator);
-    expect(generator.initial_seed() == 40, "the seed of the generator was not synchronized");
+    expect(
+        generator.initial_seed() == 40,
+        str("synchronize_rng_state(generator) must set the seed to 40, the seed of rank 0: it is ",
+            generator.initial_seed()));
 }
 
 // Checks that a second Accelerator can be created and destroyed.
@@ -217,6 +217,12 @@ void check_reinstantiation(Accelerator& accelerator) {
 
 void expect(bool holds, const std::string& wrong) {
     if (!holds) throw Error(wrong);
+}
+
+void expect_equal(const std::vector<double>& found, const std::vector<double>& wanted,
+                  const std::string& what) {
+    expect(found == wanted, str(what, " must be ", Tree(Tree::List(wanted.begin(), wanted.end())),
+                                ": it is ", Tree(Tree::List(found.begin(), found.end()))));
 }
 
 std::vector<double> numbers(const Tensor& x) {

@@ -26,6 +26,9 @@ std::vector<Check> training_checks();
 
 // Throws Error with the text `wrong` if `holds` is false.
 void expect(bool holds, const std::string& wrong);
+// Throws Error, which names the two lists, unless they are equal. The message begins with `what`.
+void expect_equal(const std::vector<double>& found, const std::vector<double>& wanted,
+                  const std::string& what);
 // Returns the elements of a tensor of any dtype and device.
 std::vector<double> numbers(const Tensor& x);
 // Concatenates the values of all processes in rank order.

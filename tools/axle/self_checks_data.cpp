@@ -78,8 +78,9 @@ void check_map_loader(Accelerator& accelerator, bool dispatch) {
                 expect(samples != first_numbers(n), "the samples were not shuffled " + which);
                 std::sort(samples.begin(), samples.end());
             }
-            expect(samples == first_numbers(n),
-                   "the processes did not get each sample once " + which);
+            expect_equal(samples, first_numbers(n),
+                         str("the ", shuffle ? "sorted " : "",
+                             "list of the samples of all processes ", which));
         }
 }
 
@@ -88,10 +89,10 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
     for (const bool split : {false, true}) {
         const std::int64_t n = kBatch * kBatches * processes;
         data::DataLoader loader(stream_of(n), {.batch_size = split ? kBatch * processes : kBatch});
-        expect(pass_of(accelerator, loader,
-                       {.split_batches = split, .dispatch_batches = dispatch}) == first_numbers(n),
-               str("the processes did not get each sample once and in order with split_batches=",
-                   split));
+        expect_equal(
+            pass_of(accelerator, loader, {.split_batches = split, .dispatch_batches = dispatch}),
+            first_numbers(n),
+            str("the list of the samples of all processes with split_batches=", split));
     }
 }
 
@@ -110,9 +111,11 @@ void check_uneven_data(Accelerator& accelerator) {
         const std::vector<double> step = numbers(other.gather_for_metrics(batch)["index"]);
         samples.insert(samples.end(), step.begin(), step.end());
     }
-    expect(samples == first_numbers(n), "gather_for_metrics did not return each sample once");
+    expect_equal(samples, first_numbers(n), "the list of the samples from gather_for_metrics");
     for (const double theirs : of_all(accelerator.state(), {static_cast<double>(steps)}))
-        expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
+        expect(theirs == static_cast<double>(steps),
+               str("all processes must have the same number of steps: this process has ", steps,
+                   ", another process has ", theirs));
 }
 
 // Checks that join_uneven_inputs() uses every sample once, and that even_batches is true again
@@ -131,10 +134,12 @@ void check_join(Accelerator& accelerator) {
     }
     std::vector<double> all = of_all(accelerator.state(), mine);
     std::sort(all.begin(), all.end());
-    expect(all == first_numbers(n),
-           "join_uneven_inputs: the processes did not get each sample once");
-    expect(gathered_pass(other, loader).size() == static_cast<std::size_t>(2 * processes),
-           "even_batches was not restored after the scope");
+    expect_equal(all, first_numbers(n),
+                 "join_uneven_inputs: the sorted list of the samples of all processes");
+    const auto after = std::ssize(gathered_pass(other, loader));
+    expect(after == 2 * processes, str("even_batches must be true again after the scope of "
+                                       "join_uneven_inputs: a pass must have ",
+                                       2 * processes, " samples, and has ", after));
 }
 
 void check_custom_sampler(Accelerator& accelerator) {
@@ -151,7 +156,8 @@ void check_custom_sampler(Accelerator& accelerator) {
                             {.batch_size = kBatch, .sampler = std::make_shared<Backwards>(n)});
     std::vector<double> samples = pass_of(accelerator, loader, {});
     std::reverse(samples.begin(), samples.end());
-    expect(samples == first_numbers(n), "the order of the custom sampler was not used");
+    expect_equal(samples, first_numbers(n),
+                 "the list of the samples in the reverse of the custom order");
 }
 
 // Checks that the order depends only on the seed and the epoch, with and without split_batches.
@@ -179,9 +185,9 @@ void check_seedable_sampler(Accelerator& accelerator) {
     const data::RandomSampler sampler(n, {.seed = 42});
     for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
         const std::vector<std::int64_t> order = sampler.indices(epoch);
-        expect(whole[static_cast<std::size_t>(epoch)] ==
-                   std::vector<double>(order.begin(), order.end()),
-               "the order differs from the order that the seed determines");
+        expect_equal(whole[static_cast<std::size_t>(epoch)],
+                     std::vector<double>(order.begin(), order.end()),
+                     str("the order of epoch ", epoch, " with seed 42"));
     }
 }
 

@@ -107,10 +107,14 @@ void check_training(const PartialState& state, const Setting& setting) {
     for (std::size_t i = 0; i < wanted.size(); ++i)
         worst = std::max(worst, std::abs(wanted[i] - got[i]));
     expect(worst < setting.tolerance,
-           str("weights differ by ", worst, " from the weights of one process"));
+           str("weights must differ by less than ", setting.tolerance,
+               " from the weights of one process: they differ by ", worst));
     const std::vector<double> all = of_all(state, got);
     for (std::size_t i = 0; i < all.size(); ++i)
-        expect(all[i] == got[i % got.size()], "processes have different weights");
+        expect(all[i] == got[i % got.size()],
+               str("all processes must have the same weights: weight ", i % got.size(), " is ",
+                   got[i % got.size()], " on this process and ", all[i], " on process ",
+                   i / got.size()));
 }
 
 }  // namespace
