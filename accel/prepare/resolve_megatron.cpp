@@ -91,7 +91,8 @@ void resolve_newer_options(MegatronLMPlugin& plugin) {
         const char* const implied = *per_token ? "tokens" : "equal";
         if (!plugin.average.empty() && plugin.average != implied)
             throw ValueError(str(kPlugin, ": average contradicts calculate_per_token_loss: ",
-                                 in_quotes(plugin.average), ", expected ", in_quotes(implied)));
+                                 in_quotes(plugin.average), ", expected ", in_quotes(implied),
+                                 "; leave average out"));
         plugin.average = implied;
     }
     if (plugin.average.empty()) plugin.average = "rows";

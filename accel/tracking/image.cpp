@@ -44,8 +44,8 @@ Layout layout_of(const Tensor& tensor, std::string_view formats) {
         stride *= tensor.size(dim);
     }
     if (tensor.numel() == 0 || layout.size[1] > 4)
-        throw ShapeError(str("image: needs pixels with 1 to 4 channels: dataformats '", formats,
-                             "', shape ", tensor.shape()));
+        throw ShapeError(str("image: needs at least one pixel, and 1 to 4 channels: dataformats '",
+                             formats, "', shape ", tensor.shape()));
     return layout;
 }
 

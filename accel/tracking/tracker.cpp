@@ -13,7 +13,7 @@ namespace {
 void flatten_into(std::vector<Tree::Entry>& leaves, const std::string& prefix, const Tree& values,
                   int depth) {
     if (depth > kMaxTreeDepth)
-        throw ValueError(str("flattened: maps can be nested at most ", kMaxTreeDepth,
+        throw ValueError(str("tracker: maps of values can be nested at most ", kMaxTreeDepth,
                              " levels deep: '", prefix.substr(0, 64), "...'"));
     for (const auto& [key, value] : values.entries()) {
         if (value.is_map())

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWatchInterval{100};
 constexpr int kPriority = -1;  // higher than the default, 0: other ranks wait for collectives
 
-ncclDataType_t type_of(DType t) {
+ncclDataType_t type_of(const char* op, DType t) {
     switch (t) {
         case DType::f64:
             return ncclFloat64;
@@ -51,7 +51,7 @@ ncclDataType_t type_of(DType t) {
             return ncclUint8;
         default:
             throw DTypeError(
-                str("NCCL: the dtype is not supported: ", t, "; convert the tensor first"));
+                str(op, ": NCCL does not support the dtype ", t, "; convert the tensor first"));
     }
 }
 
@@ -152,20 +152,21 @@ class NcclEngine final : public DeviceEngine {
 
     Started all_reduce(const Tensor& x, ReduceOp op) override {
         return queue("all_reduce", {x}, [&](ncclComm_t comm, cudaStream_t stream) {
-            return nccl()->all_reduce(x.raw_data(), x.raw_data(), count(x), type_of(x.dtype()),
-                                      op_of(op), comm, stream);
+            return nccl()->all_reduce(x.raw_data(), x.raw_data(), count(x),
+                                      type_of("all_reduce", x.dtype()), op_of(op), comm, stream);
         });
     }
     Started reduce(const Tensor& x, ReduceOp op, int root) override {
         return queue("reduce", {x}, [&](ncclComm_t comm, cudaStream_t stream) {
-            return nccl()->reduce(x.raw_data(), x.raw_data(), count(x), type_of(x.dtype()),
-                                  op_of(op), root, comm, stream);
+            return nccl()->reduce(x.raw_data(), x.raw_data(), count(x),
+                                  type_of("reduce", x.dtype()), op_of(op), root, comm, stream);
         });
     }
     Started reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op) override {
         return queue("reduce_scatter", {out, x}, [&](ncclComm_t comm, cudaStream_t stream) {
             return nccl()->reduce_scatter(x.raw_data(), out.raw_data(), count(out),
-                                          type_of(x.dtype()), op_of(op), comm, stream);
+                                          type_of("reduce_scatter", x.dtype()), op_of(op), comm,
+                                          stream);
         });
     }
     Started broadcast(const Tensor& x, int root) override {

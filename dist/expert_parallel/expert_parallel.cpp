@@ -138,10 +138,11 @@ void expert_parallelize(nn::Module& model, const Group& group, const Group& repl
             for (const Tensor& weight :
                  {layer->experts.gate, layer->experts.up, layer->experts.down}) {
                 if (autograd::is_sharded(weight) || autograd::has_gradient(weight))
-                    throw UsageError(str(kDivide, ": the experts of ", in_quotes(name),
-                                         autograd::is_sharded(weight)
-                                             ? " are sharded over processes"
-                                             : " have a gradient; call zero_grad() first"));
+                    throw UsageError(str(
+                        kDivide, ": the experts of ", in_quotes(name),
+                        autograd::is_sharded(weight)
+                            ? " are sharded over processes; divide them before the model is sharded"
+                            : " have a gradient; call zero_grad() first"));
                 text += str(name, ' ', weight.dtype(), ' ', weight.shape(), '\n');
             }
         }

@@ -265,8 +265,8 @@ std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ran
     MpiError error = {};
     MpiComm* const comm = job.functions->open(members.data(), size, tag, &error);
     if (comm == nullptr)
-        throw CommError(str("backend mpi: cannot create a communicator of ", size, " ranks over ",
-                            job.functions->implementation, ": ", error.text));
+        throw CommError(str("ProcessGroup: backend mpi: cannot create a communicator of ", size,
+                            " ranks over ", job.functions->implementation, ": ", error.text));
     return make_mpi_engine(*job.functions, comm, rank, size, job.last_tag, timeout);
 }
 

@@ -147,8 +147,9 @@ Tensor DeepSpeedCheckpoint::vector_of(const Tree& value, std::int64_t& bytes,
         throw ValueError(str("weights must be a vector of floating-point numbers: ", dtype, ' ',
                              vector.shape()));
     bytes += vector.numel() * size_of(dtype);
-    if (bytes > InputFile(path_, file).size())
-        throw ValueError(str("the vectors of weights are larger than the file: ", bytes, " bytes"));
+    if (const std::int64_t size = InputFile(path_, file).size(); bytes > size)
+        throw ValueError(str("the vectors of weights must not be larger than the file, which has ",
+                             size, " bytes: they have at least ", bytes));
     return vector;
 }
 

@@ -240,7 +240,7 @@ TEST(DeepSpeedCheckpoint, RejectsVectorsThatAreLargerThanTheirFile) {
                 zip_of({{"archive/data.pkl", "\x80\x02}(" + pickled_text("module") + "}" +
                                                  pickled_text("buffer_names") + "]" +
                                                  pickled_text("param_shapes") + shapes + "eu."}}));
-    expect_rejected(copy, kRank0, "the vectors of weights are larger than the file");
+    expect_rejected(copy, kRank0, "the vectors of weights must not be larger than the file");
 }
 
 TEST(DeepSpeedCheckpoint, RejectsTruncatedFilesAndNamesDamagedFilesInErrors) {
