@@ -115,7 +115,7 @@ void Options::apply() {
     if (eval_only && resume.empty() && init_from.empty()) resume = "latest";
     const Device chosen = Device::parse(device);
     if (chosen.is_meta() || chosen.index != 0)
-        throw DeviceError("device: must be cpu or cuda, not '" + device +
+        throw DeviceError("--device: must be cpu or cuda, not '" + device +
                           "'; use CUDA_VISIBLE_DEVICES to choose a GPU");
     processes =
         std::make_shared<const PartialState>(accel::PartialStateOptions{.cpu = chosen.is_cpu()});

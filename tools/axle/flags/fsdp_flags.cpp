@@ -145,7 +145,8 @@ std::map<std::string, std::string> fsdp_variables(const FlagValues& flags,
     if (version == "1" && loading && is_yes(*loading) &&
         !is_yes(variables["FSDP_SYNC_MODULE_STATES"]))
         throw ValueError(
-            "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states to be true: it is false");
+            "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states to be true: it is false; "
+            "set it to true");
     return variables;
 }
 
