@@ -67,7 +67,7 @@ void check_sizes(const ParallelismConfig& config) {
         !config.dp_shard_enabled() && !config.pp_enabled())
         throw ValueError(str(
             "ParallelismConfig: tp_size or cp_size above 1 with dp_replicate_size above 1 needs "
-            "dp_shard_size above 1: tp_size ",
+            "dp_shard_size or pp_size above 1: tp_size ",
             config.tp_size, ", cp_size ", config.cp_size, ", dp_replicate_size ",
             config.dp_replicate_size, ", dp_shard_size ", config.dp_shard_size));
     if (config.cp_enabled() && config.sp_enabled())

@@ -20,7 +20,8 @@ void check_choice(const char* option, const std::string& value, const Names& nam
         if (value == name) return;
         set += (set.empty() ? "" : ", ") + std::string(name);
     }
-    throw ValueError(str(option, ": must be one of ", set, ": '", printable(value), "'"));
+    throw ValueError(
+        str("Accelerator: ", option, ": must be one of ", set, ": '", printable(value), "'"));
 }
 void check_choice(const char* option, const std::string& value,
                   std::initializer_list<const char*> names) {

@@ -295,7 +295,8 @@ class NcclEngine final : public DeviceEngine {
         for (const Tensor& x : tensors)
             if (x.defined() && x.device() != Device::cuda(device_))
                 throw DeviceError(str(what, ": the tensor is on ", x.device(),
-                                      ", but the group's GPU is ", Device::cuda(device_)));
+                                      ", but the group's GPU is ", Device::cuda(device_),
+                                      "; move the tensor to it"));
         const auto work = std::make_shared<Queued>(device_, engine_error_);
         if (std::none_of(tensors.begin(), tensors.end(), holds_something)) return work;
         channel.stream.wait_stream(cuda::current_stream(device_));

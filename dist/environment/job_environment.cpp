@@ -108,7 +108,8 @@ ReservedPort::ReservedPort(int port) {
     socklen_t size = sizeof where;
     if (!bound || ::getsockname(fd.get(), any, &size) != 0)
         throw CommError(str("launch: can't use port ", port, ": ",
-                            std::generic_category().message(errno), "; use another port"));
+                            std::generic_category().message(errno),
+                            port == 0 ? "" : "; use another port"));
     port_ = ntohs(where.sin_port);
     fd_ = fd.release();
 }

@@ -29,7 +29,7 @@ Device ProcessGroup::Impl::staging_device(const char* op, const Tensor& x) const
                              "the captured function"));
     if (x.device().index != job->device())
         throw DeviceError(str(op, ": the tensor is on ", x.device(), ", but this process has ",
-                              Device::cuda(job->device())));
+                              Device::cuda(job->device()), "; move the tensor to that GPU"));
     return x.device();
 }
 

@@ -245,7 +245,7 @@ TEST(DynamoBackend, MustBeKnownAndIsLoggedUnlessDisabled) {
     EXPECT_TRUE(logged([] {
                     make({.dynamo_plugin = {{.backend = "inductor", .disable = true}}});
                 }).empty());
-    expect_error<ValueError>({"dynamo_backend: must be one of no, eager, ", "'jit'"},
+    expect_error<ValueError>({"Accelerator: dynamo_backend: must be one of no, eager, ", "'jit'"},
                              [] { make({.dynamo_backend = "jit"}); });
 }
 
@@ -291,13 +291,15 @@ TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
 
 // Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND, 1.dynamo_plugin.
 TEST(Dynamo, RejectsInvalidNamesAndABackendGivenTwice) {
-    expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
-                             [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
+    expect_error<ValueError>(
+        {"Accelerator: dynamo_plugin.mode: must be one of default, ", "'fast'"},
+        [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
     expect_error<UsageError>({"Accelerator: dynamo_backend and dynamo_plugin are both given"}, [] {
         make({.dynamo_backend = "no", .dynamo_plugin = {{.backend = "no"}}});
     });
     const EnvironmentVariable variable("ACCELERATE_DYNAMO_BACKEND", "jit");
-    expect_error<ValueError>({"dynamo_backend: must be one of no, ", "'jit'"}, [] { make({}); });
+    expect_error<ValueError>({"Accelerator: dynamo_backend: must be one of no, ", "'jit'"},
+                             [] { make({}); });
 }
 
 }  // namespace
