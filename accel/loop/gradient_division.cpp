@@ -23,10 +23,10 @@ template <class T>
 T* object_at(const std::vector<T*>& list, std::int64_t index) {
     if (index < 0) return nullptr;
     if (index >= std::ssize(list))
-        throw ValueError(
-            str("load_state: the state contains loss weights for an object that is not "
-                "prepared: index ",
-                index, ", ", list.size(), " prepared objects"));
+        throw ValueError(str(
+            "load_state: the state contains loss weights for an object that is not "
+            "prepared: index ",
+            index, ", ", list.size(), list.size() == 1 ? " prepared object" : " prepared objects"));
     return list[static_cast<std::size_t>(index)];
 }
 

@@ -152,7 +152,8 @@ FullParameters::FullParameters(nn::Module& module, FullParametersOptions options
     if (const auto& rank = options.modifier_rank; rank && !impl_->buffers.empty())
         if (const int size = impl_->buffers.front()->ranks(); *rank < 0 || *rank >= size)
             throw IndexError(str("FullParameters: modifier_rank ", *rank,
-                                 " is out of range for a group of ", size, " ranks"));
+                                 " is out of range for a group of ", size,
+                                 size == 1 ? " rank" : " ranks"));
     for (FlatParameter* const buffer : impl_->buffers)
         buffer->set_full(buffer->gather_part(buffer->part()));
 }

@@ -170,7 +170,8 @@ std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimize
         if (number >= parameters.size())
             throw ValueError(str("load_sharded: the optimizer must have the parameters in ",
                                  printable(folder.path()), ": it has ", parameters.size(),
-                                 " parameters, and the folder has parameter ", number));
+                                 parameters.size() == 1 ? " parameter" : " parameters",
+                                 ", and the folder has parameter ", number));
         return number;
     };
     const Tree& steps = folder.extra()["steps"];

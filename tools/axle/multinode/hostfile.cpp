@@ -142,7 +142,8 @@ std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::str
         for (const int slot : slots)
             if (std::ranges::find(host.slots, slot) == host.slots.end())
                 throw ValueError(str("launch: ", option, ": ", host.host, " has no slot ", slot,
-                                     ": the hostfile lists ", host.slots.size(), " slots"));
+                                     ": the hostfile lists ", host.slots.size(),
+                                     host.slots.size() == 1 ? " slot" : " slots"));
         std::erase_if(host.slots, [&](int slot) {
             const bool is_selected = is_named && (slots.empty() || slots.contains(slot));
             return is_selected != includes;

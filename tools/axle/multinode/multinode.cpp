@@ -193,8 +193,10 @@ void limit_slots(MultinodeHosts& machines, std::optional<int> num_processes) {
     for (HostSlots& host : machines.hosts) {
         const auto slots = static_cast<int>(host.slots.size());
         if (wanted > slots || (wanted < slots && (machines.are_filtered || !num_processes)))
-            throw ValueError(str("launch: the hostfile and its filters leave ", slots, " slots of ",
-                                 host.host, ", but each machine needs ", wanted, " processes"));
+            throw ValueError(str("launch: the hostfile and its filters leave ", slots,
+                                 slots == 1 ? " slot of " : " slots of ", host.host,
+                                 ", but each machine needs ", wanted,
+                                 wanted == 1 ? " process" : " processes"));
         host.slots.resize(static_cast<std::size_t>(wanted));
     }
 }
