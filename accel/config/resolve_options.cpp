@@ -173,7 +173,7 @@ int accumulation_steps(const AcceleratorOptions& options, const char* option) {
             throw UsageError(
                 "Accelerator: short_window actual and drop apply at the end of a pass and need "
                 "sync_with_dataloader = true; leave one of the options out");
-        return positive_steps("Accelerator: num_steps of gradient_accumulation_plugin",
+        return positive_steps("Accelerator: gradient_accumulation_plugin.num_steps",
                               plugin->num_steps.value_or(1));
     }
     const auto steps = number_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");

@@ -273,7 +273,7 @@ TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     expect_error<ValueError>({"Accelerator: gradient_accumulation_steps must be positive: 0"},
                              [&] { make({.gradient_accumulation_steps = 0}); });
     expect_error<ValueError>(
-        {"Accelerator: num_steps of gradient_accumulation_plugin must be positive: -1"},
+        {"Accelerator: gradient_accumulation_plugin.num_steps must be positive: -1"},
         [&] { make({.gradient_accumulation_plugin = {{.num_steps = -1}}}); });
     expect_error<UsageError>(
         {"Accelerator: gradient_accumulation_steps and gradient_accumulation_plugin are both given",
