@@ -38,11 +38,14 @@ endforeach()
 
 # Headers that few programs need. <axle/axle.h> does not include them, because each of them would
 # slow down the compilation of all programs. Most are raw kernels, parts of trackers, the profiler,
-# CUDA graphs, less common file formats, and building blocks of other headers.
+# CUDA graphs, less common file formats, objects of DeepSpeed and Megatron-LM, and building blocks of
+# other headers.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
     "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
+    "^accel/megatron/megatron_(engine|network)[.]h"
+    "^accel/prepare/deepspeed_objects[.]h"
     "^accel/utils/text[.]h"
     "^core/(cuda/graph|float8|launch|linalg|sampling|spatial)[.]h"
     "^core/system/numerics[.]h"
@@ -56,7 +59,8 @@ set(only_by_path
     "^dist/group/mesh_drawing[.]h"
     "^dist/(ops|parallel)/"
     "^dist/pipeline/drawing[.]h"
-    "^dist/pipeline/simulation[.]h"
+    "^dist/pipeline/(simulation|stage_plan)[.]h"
+    "^dist/sharding/deepspeed_checkpoint[.]h"
     "^nn/layers/spatial/"
     "^nn/models/transformer[.]h"
     "^nn/models/(text|vision)/"

@@ -10,11 +10,11 @@
 
 namespace axle::nn {
 
-// Returns a Linear with normally distributed weights (mean 0, standard deviation std). If it has a
-// bias, the bias is zero.
+// Returns a Linear with normally distributed weights (mean 0, standard deviation std). Its bias, if
+// any, is zero. Throws the errors of Linear and init::normal_().
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options = {});
-// Returns an Embedding with normally distributed rows (mean 0, standard deviation std). If
-// padding_idx is given, that row is zero.
+// Returns an Embedding with normally distributed rows (mean 0, standard deviation std). The row
+// padding_idx, if given, is zero. Throws the errors of Embedding and init::normal_().
 Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
                            std::optional<std::int64_t> padding_idx = {});
 

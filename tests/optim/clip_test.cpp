@@ -71,7 +71,7 @@ TEST(ClipGradNorm, KeepsSmallGradientsUnchanged) {
     EXPECT_EQ(param.grad().to_vector(), before);
 }
 
-TEST(ClipGradNorm, SkipsParametersWithoutGradient) {
+TEST(ClipGrad, SkipsParametersWithoutGradient) {
     const Tensor none = zeros({2}, {.requires_grad = true});
     const Tensor norm = clip_grad_norm_({none}, 1);
     EXPECT_EQ(norm.item(), 0);

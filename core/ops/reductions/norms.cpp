@@ -1,4 +1,4 @@
-// Norms, standard deviations, and combinations with the mean.
+// Norms, renorm(), standard deviations, var_mean() and std_mean().
 #include <cmath>
 
 #include "core/autograd/autocast.h"
