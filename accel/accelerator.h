@@ -257,10 +257,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
-    // Makes the processes of sequence parallelism (sp_size above 1) share their batches, which must
-    // be maps with "input_ids": see dist::ulysses_batches(). Each batch becomes sp_size
-    // micro-batches, which len(), end_of_dataloader(), remainder() and positions count. Returns
-    // `loader`. Throws UsageError if the loader is not prepared, and during a pass.
+    // Makes the processes of sequence parallelism share their batches, which must be maps with
+    // "input_ids", and returns `loader`. Has no effect if sp_size is 1. Each batch becomes sp_size
+    // micro-batches, which len() and positions count; end_of_dataloader() and remainder() describe
+    // the last one. `model` is not used. Throws UsageError if the loader is not prepared, and
+    // during a pass. See dist::ulysses_batches().
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints

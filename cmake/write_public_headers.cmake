@@ -68,7 +68,11 @@ set(only_by_path
     "^nn/layers/parametrize/orthogonal[.]h"
     "^optim/algorithms/(adamw_8bit|lookahead|prodigy|sparse_adam)[.]h"
     "^optim/state_file[.]h")
-list(JOIN only_by_path "|" only_by_path)
+set(in_umbrella ${headers})
+foreach(pattern IN LISTS only_by_path)
+    list(FILTER in_umbrella EXCLUDE REGEX "${pattern}")
+endforeach()
+list(APPEND in_umbrella kernels/thread_pool.h)
 
 set(complaints)
 set(umbrella)
@@ -88,7 +92,7 @@ foreach(header IN LISTS headers)
     endforeach()
     string(REGEX REPLACE "#include \"([^\"\n]*)\"" "#include <axle/\\1>" text "${text}")
     write_changed(${TO}/axle/${header} "${text}")
-    if(NOT header MATCHES "${only_by_path}" OR header STREQUAL "kernels/thread_pool.h")
+    if(header IN_LIST in_umbrella)
         string(APPEND umbrella "#include <axle/${header}>\n")
     endif()
 endforeach()

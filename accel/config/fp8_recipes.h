@@ -39,8 +39,9 @@ struct AORecipeKwargs {
     // Returns whether the recipe selects a layer. By default, it selects all Linear layers except
     // the first and the last one.
     std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
-    // Whether rows of zeros are added to products whose number of rows is not a multiple of 16.
-    // True by default. If false, such products are not computed in fp8.
+    // Whether rows of zeros are added to the operands of a weight gradient if the number of rows of
+    // the input is not a multiple of 16. True by default. If false, such weight gradients are not
+    // computed in fp8.
     std::optional<bool> pad_inner_dim = {};
     std::optional<bool> enable_fsdp_float8_all_gather = {};  // no effect: gathers are not in fp8
     bool round_scales_to_power_of_2 = false;

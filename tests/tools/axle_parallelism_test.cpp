@@ -105,9 +105,10 @@ TEST(ParallelismFlags, RejectUnknownKeysAndInvalidSizes) {
         {"parallelism_config_ep_size must be an integer from 1 to 2^31 - 1: 'two'"}, [] {
             plan({"--use_parallelism_config", "--parallelism_config_ep_size=two"});
         });
-    expect_error<ValueError>({"cp_size must be text, an integer, true or false"}, [] {
-        plan({}, {{"cp_size", Tree::list({1})}});
-    });
+    expect_error<ValueError>(
+        {"parallelism_config: cp_size must be text, an integer, true or false"}, [] {
+            plan({}, {{"cp_size", Tree::list({1})}});
+        });
 }
 
 }  // namespace

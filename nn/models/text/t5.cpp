@@ -265,6 +265,10 @@ Tensor T5ForConditionalGeneration::logits_of(const Tensor& hidden) const {
 
 Tensor T5ForConditionalGeneration::forward(const Tensor& ids, const Tensor& decoder_ids,
                                            const Tensor& attention_mask) {
+    if (ids.defined() && decoder_ids.defined() && ids.dim() == 2 && decoder_ids.dim() == 2 &&
+        ids.size(0) != decoder_ids.size(0))
+        throw ShapeError(str("t5: ids and decoder_ids must have the same batch size: ids ",
+                             ids.shape(), ", decoder_ids ", decoder_ids.shape()));
     const Tensor memory = encoder(ids, attention_mask);
     return logits_of(decoder(decoder_ids, Tensor(), memory, attention_mask));
 }

@@ -163,7 +163,8 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
 
     // Maps source ids [B, S] and target ids [B, T] to logits [B, T, vocab_size]. attention_mask
     // [B, S] is 0 for padding tokens of the source; if it is undefined, there is no padding. Throws
-    // ShapeError for other shapes, and the errors of axle::embedding() for ids.
+    // ShapeError for other shapes, also if the batch sizes differ, and the errors of
+    // axle::embedding() for ids.
     Tensor forward(const Tensor& ids, const Tensor& decoder_ids, const Tensor& attention_mask = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are the target ids, or
     // -100 to ignore a position; the decoder gets shift_right(labels). Throws ValueError if labels

@@ -198,6 +198,14 @@ TEST_P(T5, ShiftsLabelsAndIgnoresPadding) {
     const Tensor alone =
         own(source(0)[1].slice(0, 0, 6).unsqueeze(0), own.shift_right(target(0))[1].unsqueeze(0));
     expect_close(output.logits[1].detach(), alone[0].detach(), 1e-5);
+}
+
+TEST_P(T5, RejectsTargetIdsAndLabelsOfOtherBatchSizes) {
+    nn::T5ForConditionalGeneration own = model();
+    expect_error<ShapeError>(
+        {"t5: ids and decoder_ids must have the same batch size", "[2, 5]", "[1, 4]"}, [&] {
+            own.forward(zeros({2, 5}, {i64}), zeros({1, 4}, {i64}));
+        });
     expect_error<ShapeError>({"t5: ids and labels", "[3, 7]"}, [&] {
         own.loss(source(0), zeros({3, 7}, {i64}));
     });

@@ -19,7 +19,8 @@ std::optional<std::string> text_of(const std::string& key, const Tree& value) {
     if (value.is_string()) return value.string();
     if (value.is_integer()) return std::to_string(value.integer());
     if (value.is_boolean()) return value.boolean() ? "true" : "false";
-    throw ValueError(str(key, " must be text, an integer, true or false: ", to_json(value)));
+    throw ValueError(str("parallelism_config: ", key,
+                         " must be text, an integer, true or false: ", to_json(value)));
 }
 
 // Returns the values of the section by the name of the field. A key of the section may be the name
