@@ -224,7 +224,7 @@ TEST(Metric, RejectsInvalidUpdatesAndOptions) {
         f1.update(ones({3, 4}), labels);
     });
     expect_error<ValueError>({"F1: ", "class"}, [&] { F1(accelerator, 0); });
-    expect_error<ValueError>({"F1: binary", "3 classes"},
+    expect_error<ValueError>({"F1: average binary needs num_classes 2", "num_classes 3"},
                              [&] { F1(accelerator, 3, {.average = Average::binary}); });
     expect_error<ValueError>({"F1: zero_division", "0.5"},
                              [&] { F1(accelerator, 3, {.zero_division = 0.5}); });

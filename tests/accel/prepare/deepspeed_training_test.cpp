@@ -204,8 +204,8 @@ TEST(DeepSpeedTraining, RejectsInvalidAndContradictoryGroupSizes) {
         nn::Gpt model = Gpt64().make();
         Accelerator accelerator(with_config(stage3({{"mics_shard_size", 2}}), group));
         expect_error<ValueError>({"DeepSpeedPlugin: ",
-                                  "zero_optimization.mics_shard_size: must divide the number of "
-                                  "processes: 2 of 3 processes"},
+                                  "zero_optimization.mics_shard_size: must be a divisor of the "
+                                  "number of processes, 3: 2"},
                                  [&] { accelerator.prepare(model); });
     });
 }

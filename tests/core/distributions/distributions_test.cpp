@@ -367,7 +367,7 @@ TEST(Distributions, RejectNaNParametersAndAcceptInfiniteLocations) {
                              [&] { MultivariateNormal(one, {.covariance_matrix = diag(inf)}); });
     for (const Tensor& x : {nan, -inf}) {
         expect_error<ValueError>({"Normal: scale"}, [&] { Normal(0, x); });
-        expect_error<ValueError>({"Normal: scale"}, [&] { LogNormal(0, x); });
+        expect_error<ValueError>({"LogNormal: scale"}, [&] { LogNormal(0, x); });
         expect_error<ValueError>({"Laplace: scale"}, [&] { Laplace(0, x); });
         expect_error<ValueError>({"Uniform: low"}, [&] { Uniform(0, x); });
         expect_error<ValueError>({"Exponential: rate"}, [&] { Exponential{x}; });

@@ -70,7 +70,8 @@ TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
 }
 
 TEST(Collate, RejectsEmptyBatchesNullsAndDifferentStructures) {
-    EXPECT_EQ(collate_error<ValueError>({}), "collate: the batch must have at least one sample");
+    EXPECT_EQ(collate_error<ValueError>({}),
+              "collate: the batch must have at least one sample: it has none");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {{"x", 1}}}}, Tree{{"a", {{"y", 1}}}}}),
               "collate: a: only one of two samples has the key 'y' (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", 1}, {"b", 1}}, Tree{{"a", 1}}}),

@@ -157,7 +157,7 @@ TEST(ShardedState, RejectsTheStateOfAnotherOptimizer) {
     const ShardedFolder saved(folder / "optimizer");
     optim::AdamW other({model.parameters()[0]});
     expect_error<ValueError>({"load_sharded: the optimizer must have the parameters in ",
-                              folder.path().c_str(), "it has 1 parameters"},
+                              folder.path().c_str(), "it has 1 parameter, and"},
                              [&] { load_sharded(saved, other); });
 }
 

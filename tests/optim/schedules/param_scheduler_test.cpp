@@ -159,7 +159,7 @@ TEST(OptimizerParamScheduler, RejectsInvalidOptions) {
             "min_lr must be between 0 and the initial rate 1: 2");
     invalid({}, "lr_decay_steps must be positive: 0");
     invalid({.lr_decay_steps = std::numeric_limits<double>::infinity()},
-            "lr_decay_steps must be positive: inf");
+            "lr_decay_steps must be positive, and finite: inf");
     invalid({.lr_warmup_steps = 4, .lr_decay_steps = 4}, "less than lr_decay_steps: 4");
     invalid({.lr_decay_steps = 4, .lr_decay = LrDecay::wsd}, "wsd_decay_steps must be positive");
     invalid({.lr_decay_steps = 4, .start_weight_decay = 0.1}, "only start_weight_decay is set");
