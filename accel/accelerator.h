@@ -143,11 +143,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     }
     // Returns a scope in which gradients are averaged although the forward pass ran in no_sync().
     SyncScope trigger_sync_in_backward(nn::Module& model);
-    // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
-    // the scope, even_batches replaces the setting of the loader configuration, unless it is
-    // nullopt. If even_batches is false, loaders of map-style and sharded datasets repeat no
-    // samples. The scope has no effect on one process. Throws UsageError for a model that is
-    // sharded or has a pipeline.
+    // Returns a scope in which processes may have different numbers of batches (dist::Join). In it,
+    // even_batches, if given, replaces the setting of the loader configuration. If it is false,
+    // loaders of map-style and sharded datasets repeat no samples. Has no effect on one process.
+    // Throws UsageError for a model that is sharded or has a pipeline.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of the model, or nullptr if there is none.
@@ -188,9 +187,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // if the loss has no prepared parameter, or during capture (the step then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
-    // Runs the forward and backward pass of a batch through the stages of a prepared model, instead
-    // of model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is the
-    // plugin's custom_loss_function or nn::label_loss() by default. Returns the mean loss.
+    // Runs the forward and backward pass of a batch through the stages of a prepared model
+    // (docs/parallelism_pipeline.md). `loss` is the plugin's custom_loss_function or
+    // nn::label_loss() by default. Returns the mean loss, a 0-d f64 tensor, on all ranks. Throws
+    // UsageError for a model without a pipeline, and the errors of dist::Pipeline::step().
     Tensor pipeline_step(nn::Module& model, const Tree& batch,
                          const std::function<Tensor(const Tensor&, const Tree&)>& loss = {});
     // Returns the stages of a prepared model. Throws UsageError for a model without a pipeline.
@@ -258,10 +258,9 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
     // Makes the processes of sequence parallelism share their batches, which must be maps with
-    // "input_ids", and returns `loader`. Has no effect if sp_size is 1. Each batch becomes sp_size
-    // micro-batches, which len() and positions count; end_of_dataloader() and remainder() describe
-    // the last one. `model` is not used. Throws UsageError if the loader is not prepared, and
-    // during a pass. See dist::ulysses_batches().
+    // "input_ids" (see dist::ulysses_batches()), and returns `loader`. len() and positions count
+    // sp_size micro-batches for each batch. Has no effect if sp_size is 1. `model` is not used.
+    // Throws UsageError if the loader is not prepared, and during a pass.
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints

@@ -41,8 +41,8 @@ class Storage {
   public:
     // Allocates uninitialized memory on the device. GPU memory is allocated for the current stream;
     // nothing is allocated on meta. Pinned memory is page-locked CPU memory that a GPU can copy
-    // asynchronously. Throws DeviceError if the device does not exist, or if pinned memory is
-    // requested and the device is not the CPU or no GPU is available, and OutOfMemory.
+    // asynchronously. Throws OutOfMemory, and DeviceError if the device does not exist. Pinned
+    // memory throws DeviceError if the device is not the CPU, or if no GPU is available.
     Storage(std::size_t bytes, Device device, bool pinned = false);
     // Uses existing memory, which must stay valid until the storage is destroyed. The destructor
     // calls `release` unless it is empty.

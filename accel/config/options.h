@@ -85,9 +85,11 @@ class KwargsHandler {
 };
 
 // The options of an Accelerator, in the order of Accelerate's constructor. An empty string means
-// that the option is not set. Options that are not set are read from environment variables
-// (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE,
-// ACCELERATE_DYNAMO_*). Without a variable, they have their defaults.
+// that the option is not set. Options that are not set are read from environment variables:
+// ACCELERATE_MIXED_PRECISION or MIXED_PRECISION, ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE and
+// ACCELERATE_DYNAMO_*. ACCELERATE_USE_DEEPSPEED, _FSDP, _MEGATRON_LM and _PARALLELISM_CONFIG add a
+// plugin or configuration that is not given; the comments of these classes name further variables.
+// Without a variable, options have their defaults.
 struct AcceleratorOptions {
     bool device_placement = true;      // whether models and batches are moved to the device
     bool split_batches = false;        // the same option as in dataloader_config

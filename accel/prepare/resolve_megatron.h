@@ -9,7 +9,8 @@ namespace axle::accel {
 
 // Adds a plugin if ACCELERATE_USE_MEGATRON_LM is true or parallelism_config has several stages, and
 // sets the options that the plugin does not set. Throws UsageError if the plugin contradicts
-// parallelism_config or other plugins, and ValueError for invalid values.
+// parallelism_config or other plugins, ValueError for invalid values, and NotImplementedError for a
+// name in other_megatron_args that Axle does not read.
 void resolve_megatron(AcceleratorOptions& options);
 // Throws ValueError if pp_degree * tp_degree does not divide the number of processes, or
 // expert_model_parallel_size does not divide the number of replicas. Throws NotImplementedError for

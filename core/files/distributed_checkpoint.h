@@ -72,7 +72,8 @@ class DistributedCheckpoint {
     DistributedMetadata metadata_;
 };
 
-// Returns all tensors of a checkpoint, with their names in the checkpoint.
+// Returns all tensors of a checkpoint on the CPU, with their names in the checkpoint. Throws
+// FileError as DistributedCheckpoint does.
 NamedTensors read_distributed_checkpoint(const std::string& folder);
 
 }  // namespace axle

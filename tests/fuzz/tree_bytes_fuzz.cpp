@@ -8,7 +8,7 @@ namespace axle::tests {
 void fuzz(Bytes input) {
     Tree tree;
     if (!accepts([&] { tree = dist::from_bytes(text_of(input)); })) return;
-    require(dist::to_bytes(tree) == text_of(input), "a tree has exactly one form");
+    require(dist::to_bytes("fuzz", tree) == text_of(input), "a tree has exactly one form");
 }
 
 }  // namespace axle::tests

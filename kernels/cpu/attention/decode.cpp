@@ -28,9 +28,8 @@ HWY_INLINE Pack scaled(const std::uint8_t* x, const ByteScale::Factors& f) {
     return divide(unit - Pack(f.mean), Pack(f.std), Pack(f.inverse));
 }
 
-// Scales n bytes, where n is at least the size of a pack. The results are in reverse order if
-// `mirrored` is true. If n is not a multiple of the size of a pack, the last pack overlaps the
-// previous one.
+// Scales n bytes, where n is at least Pack::kLanes. The results are in reverse order if `mirrored`
+// is true. If n is not a multiple of Pack::kLanes, the last pack overlaps the previous one.
 void scale_packs(const std::uint8_t* x, const ByteScale::Factors& f, float* y, std::int64_t n,
                  bool mirrored) {
     const auto put = [&](std::int64_t i) {

@@ -120,8 +120,9 @@ struct T5LayerFF : Model<T5LayerFF> {
 
 struct T5Block : Model<T5Block> {
     T5Block(const T5Config& config, bool is_decoder, bool has_bias);
-    // Maps x [B, T, C] to the same shape. `memory` [B, S, C], the output of the encoder, and its
-    // mask are only for blocks of the decoder.
+    // Maps x [B, T, C] to the same shape. bias, mask and memory_mask are those of T5Attention,
+    // which may be undefined. A block of the decoder needs `memory` [B, S, C], the output of the
+    // encoder; a block of the encoder ignores memory and memory_mask.
     Tensor forward(const Tensor& x, const Tensor& bias, const Tensor& mask,
                    const Tensor& memory = {}, const Tensor& memory_mask = {});
     void visit(Visitor& v) override;

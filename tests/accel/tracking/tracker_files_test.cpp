@@ -183,6 +183,12 @@ TEST(TensorBoardTracker, WritesHyperparametersAsYaml) {
     EXPECT_EQ(read_file(folder / "run/hparams.yml"),
               "\"lr\": 1.0e-05\n\"n\": 3\n\"x\": .inf\n\"text\": \"a: \\\"b\\\"\"\n\"none\": null\n"
               "\"deep/flag\": true\n");
+}
+
+TEST(TensorBoardTracker, ReturnsItsWriterUntilTheEndOfTraining) {
+    const TemporaryFolder folder;
+    Accelerator accelerator(with({"tensorboard"}, folder.path()));
+    accelerator.init_trackers("run");
     auto& tracker =
         dynamic_cast<accel::TensorBoardTracker&>(accelerator.get_tracker("tensorboard", true));
     tracker.writer().add_scalar("own", 1, 2);

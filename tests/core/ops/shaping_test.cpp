@@ -65,7 +65,7 @@ TEST(Repeat, ReturnsCopyIfNothingIsRepeated) {
     EXPECT_EQ(x.to_vector(), (Values{0, 0}));
 }
 
-TEST(Scatter, GivesGradientToReplacedElementsLikePyTorch) {
+TEST(Scatter, GivesGradientToAllSourcesOfAnElementLikePyTorch) {
     const Tensor x = zeros({3}, {.requires_grad = true});
     const Tensor src = ones({2}, {.requires_grad = true});
     sum(scatter(x, 0, tensor({1, 1}), src) * tensor({1.0, 2.0, 3.0})).backward();

@@ -123,7 +123,7 @@ TEST(FromTree, ResizesVectors) {
 static_assert(!structure::IsProduct<Tree>);
 static_assert(std::is_same_v<decltype(to_tree(std::declval<const Tree&>())), Tree>);
 
-TEST(FromTree, RejectsTreesWithDifferentStructure) {
+TEST(FromTree, RejectsOtherStructuresAndNumbersOutOfRange) {
     expect_error<ValueError>({"Tree: expected a tensor"}, [] { from_tree(Tensor(), Tree("a")); });
     expect_error<IndexError>({"Tree: no key 'ids'"}, [] {
         from_tree(batch_of(1), Tree{{"x", 1}});

@@ -176,7 +176,7 @@ TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
                   "a forward, rank 2 is in a synchronized backward");
 }
 
-TEST(UnevenInputs, RethrowExceptionsAndRejectASecondJoin) {
+TEST(Join, LetsExceptionsPassAndRejectsASecondJoinOfAModel) {
     nn::Mlp model = small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
     tests::expect_error<ValueError>({"bad batch"}, [&] {
