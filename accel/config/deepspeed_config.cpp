@@ -54,7 +54,8 @@ Tree parse(const std::string& json, const std::string& source) {
         throw ValueError(str(source, ": ", error.what()));
     }
     if (!tree.is_map())
-        throw ValueError(str(source, ": a DeepSpeed configuration must be a JSON object: ", tree));
+        throw ValueError(str(
+            source, ": a DeepSpeed configuration must be a JSON object: ", printable(str(tree))));
     return tree;
 }
 

@@ -31,13 +31,13 @@ std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted
             config.set(section, {{"enabled", is_wanted}});
         else if (!given->is_map())
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", section,
-                                 ": must be a section: ", *given));
+                                 ": must be a section: ", printable(str(*given))));
         const Tree enabled = config.get_value(name, false);
         if (config.is_auto(name) || enabled.is_null()) config.set(name, is_wanted);
         const Tree value = config.get_value(name);
         if (!value.is_boolean())
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                                 ": must be true, false or \"auto\": ", value));
+                                 ": must be true, false or \"auto\": ", printable(str(value))));
         return value.boolean();
     };
     const bool fp16 = enable("fp16", wants_fp16), bf16 = enable("bf16", wants_bf16);
@@ -62,7 +62,8 @@ GradScalerKwargs loss_scaling_of(const DeepSpeedConfig& config) {
         if (value.is_null() || config.is_auto(name)) return std::nullopt;
         if (!value.is_number() || !(value.number() >= low && value.number() <= high))
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                                 ": must be a number from ", low, " to ", high, ": ", value));
+                                 ": must be a number from ", low, " to ", high, ": ",
+                                 printable(str(value))));
         return value.number();
     };
     GradScalerKwargs kwargs;

@@ -8,6 +8,7 @@
 #include "accel/config/environment.h"
 #include "accel/config/plugins.h"
 #include "accel/prepare/deepspeed_section.h"
+#include "core/files/file.h"
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
@@ -101,8 +102,9 @@ std::optional<std::int64_t> micro_batch_size(const DeepSpeedPlugin& plugin,
         const Tree value = config.get_value(kName);
         if (value.is_null()) return std::nullopt;
         if (!value.is_integer() || value.integer() < 1)
-            throw ValueError(str("prepare: ", config.source(), ": ", kName,
-                                 ": must be a positive integer or \"auto\": ", value));
+            throw ValueError(
+                str("prepare: ", config.source(), ": ", kName,
+                    ": must be a positive integer or \"auto\": ", printable(str(value))));
         return value.integer();
     }
     std::vector<std::int64_t> sizes;
@@ -128,11 +130,11 @@ void add_batch_sizes(const DeepSpeedPlugin& plugin, const DeepSpeedObjects& obje
     const Tree given = config.get_value("train_batch_size");
     if (given.is_null() || config.is_auto("train_batch_size")) return;
     if (!given.is_integer() || given.integer() != total)
-        throw ValueError(str("prepare: ", config.source(), ": train_batch_size is ", given,
-                             ", but must be train_micro_batch_size_per_gpu * "
-                             "gradient_accumulation_steps * processes = ",
-                             *micro, " * ", steps, " * ", objects.data_parallel_size, " = ",
-                             total));
+        throw ValueError(
+            str("prepare: ", config.source(), ": train_batch_size is ", printable(str(given)),
+                ", but must be train_micro_batch_size_per_gpu * "
+                "gradient_accumulation_steps * processes = ",
+                *micro, " * ", steps, " * ", objects.data_parallel_size, " = ", total));
 }
 
 void add_bucket_sizes(const DeepSpeedConfig& config, std::optional<std::int64_t> hidden_size,

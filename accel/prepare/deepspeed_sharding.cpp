@@ -22,8 +22,9 @@ std::int64_t size_in(const DeepSpeedConfig& config, const char* key, std::int64_
     constexpr double kMost = 1e18;
     // Sizes in DeepSpeed's files may be floating-point numbers, such as 5e8.
     if (!value.is_number() || !(value.number() >= 0) || value.number() > kMost)
-        throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                             ": must be a number of elements from 0 to 10^18: ", value));
+        throw ValueError(
+            str("DeepSpeedPlugin: ", config.source(), ": ", name,
+                ": must be a number of elements from 0 to 10^18: ", printable(str(value))));
     return static_cast<std::int64_t>(value.number());
 }
 
@@ -34,9 +35,9 @@ std::optional<DType> communication_dtype(const DeepSpeedConfig& config) {
     if (name == "fp32") return f32;
     if (name == "fp16") return f16;
     if (name == "bf16") return bf16;
-    throw ValueError(
-        str("DeepSpeedPlugin: ", config.source(),
-            ": communication_data_type: must be \"fp32\", \"fp16\" or \"bf16\": ", value));
+    throw ValueError(str("DeepSpeedPlugin: ", config.source(),
+                         ": communication_data_type: must be \"fp32\", \"fp16\" or \"bf16\": ",
+                         printable(str(value))));
 }
 
 dist::ShardingPrecision precision_of(const DeepSpeedConfig& config) {
@@ -98,7 +99,7 @@ DeepSpeedGroups deepspeed_groups_of(const DeepSpeedConfig& config, int processes
         if (value.is_null()) return 0;
         if (!value.is_integer())
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                                 ": must be an integer: ", value));
+                                 ": must be an integer: ", printable(str(value))));
         if (value.integer() < least) return 0;
         if (value.integer() > processes || processes % value.integer() != 0)
             throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,

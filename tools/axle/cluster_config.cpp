@@ -104,7 +104,8 @@ class ConfigReader {
     }
     [[noreturn]] void must_be(const char* key, const std::string& what) const {
         const Tree* given = tree_.find(key);
-        fail(str(key, " must be ", what, given == nullptr ? "" : str(": ", *given)));
+        fail(
+            str(key, " must be ", what, given == nullptr ? "" : str(": ", printable(str(*given)))));
     }
 
     // Converts fields of old versions of the file. Also converts values that YAML parses as false

@@ -20,7 +20,7 @@ std::optional<std::string> text_of(const std::string& key, const Tree& value) {
     if (value.is_integer()) return std::to_string(value.integer());
     if (value.is_boolean()) return value.boolean() ? "true" : "false";
     throw ValueError(str("parallelism_config: ", key,
-                         " must be text, an integer, true or false: ", to_json(value)));
+                         " must be text, an integer, true or false: ", printable(str(value))));
 }
 
 // Returns the values of the section by the name of the field. A key of the section may be the name
