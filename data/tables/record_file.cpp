@@ -1,0 +1,127 @@
+#include "data/tables/record_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "data/files/bytes.h"
+#include "data/files/characters.h"
+#include "kernels/error.h"
+
+namespace axle::data {
+namespace {
+
+std::string_view text_of(const MappedFile& file) {
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+InputFile opened(const std::string& path) {
+    InputFile file(path);
+    if (file.size() == 0) throw FileError(str(printable(path), ": the file is empty"));
+    return file;
+}
+
+// Returns the number of ASCII characters at the beginning of a text, rounded down to a multiple of
+// 8 bytes.
+std::size_t ascii_prefix(std::string_view text) {
+    constexpr std::uint64_t kHighBits = 0x8080808080808080;
+    std::size_t at = 0;
+    for (; at + 8 <= text.size(); at += 8) {
+        std::uint64_t bytes = 0;
+        std::memcpy(&bytes, text.data() + at, 8);
+        if ((bytes & kHighBits) != 0) break;
+    }
+    return at;
+}
+
+class IndexedFile : public RowSource {
+  public:
+    IndexedFile(std::unique_ptr<RecordFile> file, std::int64_t infer_rows)
+        : file_(std::move(file)) {
+        file_->scan(infer_rows, &offsets_);
+        offsets_.shrink_to_fit();
+    }
+    std::int64_t size() const override { return std::ssize(offsets_); }
+    const std::vector<TableColumn>& columns() const override { return file_->columns(); }
+    std::vector<Tree> values(std::int64_t row, std::span<const std::size_t> wanted) const override {
+        Record record;
+        record.end = offsets_[static_cast<std::size_t>(row)];
+        file_->next(record);
+        return file_->values(record, wanted);
+    }
+
+  private:
+    std::unique_ptr<RecordFile> file_;
+    std::vector<std::uint64_t> offsets_;
+};
+
+}  // namespace
+
+std::int64_t checked_infer_rows(const std::optional<std::int64_t>& rows, std::int64_t otherwise) {
+    if (rows && *rows < 1) throw ValueError(str("infer_rows must be at least 1: it is ", *rows));
+    return rows.value_or(otherwise);
+}
+
+RecordFile::RecordFile(const std::string& path)
+    : path_(path), file_(opened(path)), text_(text_of(file_)) {
+    if (text_.starts_with("\xef\xbb\xbf")) first_ = 3;
+}
+
+void RecordFile::scan(std::int64_t infer_rows, std::vector<std::uint64_t>* offsets) {
+    Record record;
+    record.end = first_;
+    for (std::int64_t row = 0; offsets != nullptr || row < infer_rows; ++row) {
+        if (!next(record)) break;
+        if (row < infer_rows) observe(record);
+        if (offsets != nullptr) offsets->push_back(record.begin);
+    }
+    finish();
+}
+
+bool RecordFile::next_line(std::size_t& begin, std::size_t& end, std::size_t& next) const {
+    for (std::size_t at = next; at < text_.size(); at = next) {
+        const std::size_t newline = text_.find('\n', at);
+        begin = at;
+        end = std::min(newline, text_.size());
+        next = std::min(end + 1, text_.size());
+        if (end > begin && text_[end - 1] == '\r') --end;
+        if (text_.substr(begin, end - begin).find_first_not_of(" \t\r") != std::string_view::npos)
+            return true;
+    }
+    return false;
+}
+
+void RecordFile::check_utf8(std::size_t begin, std::size_t end) const {
+    const std::string_view text = text_.substr(0, end);
+    for (std::size_t at = begin; at < end;) {
+        at += ascii_prefix(text.substr(at));
+        // Checks single characters until the next multiple of 8 characters.
+        for (int i = 0; i < 8 && at < end; ++i) {
+            if (static_cast<unsigned char>(text[at]) < 0x80) {
+                ++at;
+                continue;
+            }
+            try {
+                at += character_at(text, at, 0).size();
+            } catch (const ValueError&) {
+                throw_at_byte(path_, static_cast<std::int64_t>(at), "the text is not valid UTF-8");
+            }
+        }
+    }
+}
+
+void RecordFile::throw_at(std::size_t offset, const std::string& what) const {
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(offset), '\n');
+    throw_error(str("line ", line, ": ", what));
+}
+
+void RecordFile::throw_error(const std::string& what) const {
+    throw FileError(str(printable(path_), ": ", what));
+}
+
+std::shared_ptr<const RowSource> index_rows(std::unique_ptr<RecordFile> file,
+                                            std::int64_t infer_rows) {
+    return std::make_shared<IndexedFile>(std::move(file), infer_rows);
+}
+
+}  // namespace axle::data
