@@ -62,9 +62,10 @@ std::uint8_t FieldKinds::kind_of(std::string_view field) {
     std::int64_t integer = 0;
     const std::errc error = parse(without_plus(field), integer);
     if (error == std::errc()) return kInteger;
+    // As in pandas, integers beyond int64 are text.
     if (error == std::errc::result_out_of_range &&
         std::all_of(field.begin() + 1, field.end(), is_digit))
-        return kLarge;
+        return kText;
     return number_in(field) ? kNumber : kText;
 }
 

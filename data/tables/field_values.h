@@ -17,12 +17,12 @@ namespace axle::data {
 class FieldKinds {
   public:
     void add(std::string_view field);
-    // Returns `text` unless all fields are booleans, or integers, or numbers. Integers beyond int64
-    // count as numbers only if the column also has other numbers.
+    // Returns `text` unless all fields are booleans, or all are integers, or all are numbers. An
+    // integer beyond int64 is text.
     ColumnType type() const;
 
   private:
-    enum : std::uint8_t { kText = 1, kInteger = 2, kNumber = 4, kBoolean = 8, kLarge = 16 };
+    enum : std::uint8_t { kText = 1, kInteger = 2, kNumber = 4, kBoolean = 8 };
     static std::uint8_t kind_of(std::string_view field);
     std::uint8_t found_ = 0;
 };

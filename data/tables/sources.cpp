@@ -120,8 +120,8 @@ class MappedRows : public SourceWithColumns {
   public:
     MappedRows(const Table& table, std::function<Tree(Tree)> function,
                const std::vector<std::string>& removed)
-        : table_(table), function_(std::move(function)) {
-        columns_ = table.schema();
+        : table_(table), function_(std::move(function)), removed_(removed.begin(), removed.end()) {
+        columns_ = table.remove_columns(removed).schema();
         if (table.size() > 0) {
             const Tree row = updated(0);
             std::vector<TableColumn> columns;
@@ -138,26 +138,19 @@ class MappedRows : public SourceWithColumns {
             }
             columns_ = std::move(columns);
         }
-        std::erase_if(columns_, [&](const TableColumn& column) {
-            return std::ranges::find(removed, column.name) != removed.end();
-        });
-        for (const std::string& name : removed) removed_.insert(name);
     }
     std::int64_t size() const override { return table_.size(); }
     Values values(std::int64_t row, Wanted wanted) const override {
-        Tree updated_row = updated(row);
-        Tree kept = Tree::map();
-        for (auto& entry : updated_row.entries())
-            if (!removed_.contains(entry.key)) kept.entries().push_back(std::move(entry));
-        const bool same =
-            std::ranges::equal(kept.entries(), columns_, {}, &Tree::Entry::key, &TableColumn::name);
-        if (same) return wanted_values(std::move(kept), wanted);
-        if (kept.size() != columns_.size())
-            throw ValueError(str("map: row ", row, " has ", kept.size(),
+        Tree changed = updated(row);
+        const bool same = std::ranges::equal(changed.entries(), columns_, {}, &Tree::Entry::key,
+                                             &TableColumn::name);
+        if (same) return wanted_values(std::move(changed), wanted);
+        if (changed.size() != columns_.size())
+            throw ValueError(str("map: row ", row, " has ", changed.size(),
                                  " columns, but the first row has ", columns_.size()));
         Values values;
         for (const std::size_t column : wanted) {
-            const Tree* value = kept.find(columns_[column].name);
+            const Tree* value = changed.find(columns_[column].name);
             if (value == nullptr)
                 throw ValueError(str("map: row ", row, " does not have the column ",
                                      in_quotes(columns_[column].name), " of the first row"));
@@ -170,6 +163,8 @@ class MappedRows : public SourceWithColumns {
     Tree updated(std::int64_t index) const {
         Tree row = table_.get(index);
         Tree changes = function_(row);
+        std::erase_if(row.entries(),
+                      [&](const Tree::Entry& entry) { return removed_.contains(entry.key); });
         update_row(row, std::move(changes));
         return row;
     }

@@ -252,9 +252,6 @@ Table Table::map_batches(const std::function<std::vector<Tree>(std::vector<Tree>
                 Tree row =
                     has_same_size ? kept.get(begin + static_cast<std::int64_t>(i)) : Tree::map();
                 update_row(row, std::move(changes[i]));
-                for (const std::string& name : options.remove_columns)
-                    std::erase_if(row.entries(),
-                                  [&](const Tree::Entry& entry) { return entry.key == name; });
                 rows.push_back(std::move(row));
             }
         } catch (...) {

@@ -31,7 +31,8 @@ struct MapOptions {
     // If true, map() calls the function for all rows now and keeps the results in memory. If false,
     // the function is called each time a row is read.
     bool keep_in_memory = false;
-    // The columns that the new table does not have. The function still receives them.
+    // The columns that are removed after the function was called for a row, before the entries that
+    // it returned are added.
     std::vector<std::string> remove_columns = {};
 };
 

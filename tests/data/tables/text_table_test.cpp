@@ -1,0 +1,68 @@
+// Tests tables of text files.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "data/tables/table.h"
+#include "kernels/error.h"
+#include "tests/close.h"
+#include "tests/data/tables/written.h"
+
+namespace axle::data {
+namespace {
+
+using tests::expect_error;
+using tests::FolderStorage;
+using tests::TemporaryFolder;
+using tests::written;
+using Strings = std::vector<std::string>;
+
+Strings texts(const std::string& path, SampleBy sample_by) {
+    const Table table = Table::from_text(path, {.sample_by = sample_by});
+    EXPECT_EQ(table.column_names(), Strings{"text"});
+    Strings texts;
+    for (const Tree& value : table.column("text")) texts.push_back(value.string());
+    return texts;
+}
+
+TEST(TableFromText, HasARowForEachLine) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    EXPECT_EQ(texts(written(folder, "a\n\nb,\"c\r\nlast"), SampleBy::line),
+              (Strings{"a", "", "b,\"c", "last"}));
+    EXPECT_EQ(texts(written(folder, "\xef\xbb\xbf a \n"), SampleBy::line), Strings{" a "});
+}
+
+TEST(TableFromText, HasARowForEachParagraph) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    EXPECT_EQ(texts(written(folder, "\n\na\nb\r\n\r\n\nc\n\n"), SampleBy::paragraph),
+              (Strings{"a\nb", "c"}));
+    EXPECT_EQ(texts(written(folder, "\n\n"), SampleBy::paragraph), Strings());
+}
+
+TEST(TableFromText, HasARowForEachFileOfAFolder) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    std::filesystem::create_directory(folder / "folder");
+    written(folder, "second\n\n", "b.txt");
+    written(folder, "first\nline 2\n", "a.txt");
+    written(folder, "hidden", ".hidden");
+    EXPECT_EQ(texts(folder.path(), SampleBy::document), (Strings{"first\nline 2\n", "second\n\n"}));
+    EXPECT_EQ(texts(folder.path(), SampleBy::line), (Strings{"first", "line 2", "second", ""}));
+    written(folder, "", "c.txt");
+    EXPECT_EQ(texts(folder.path(), SampleBy::document).back(), "");
+}
+
+TEST(TableFromText, RejectsFilesThatCannotBeRead) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    expect_error<FileError>({folder.path().c_str(), "the folder has no files"},
+                            [&] { Table::from_text(folder.path()); });
+    expect_error<FileError>({(folder / "missing").c_str()},
+                            [&] { Table::from_text(folder / "missing"); });
+    const std::string path = written(folder, "ok\n12345678\x80\n");
+    for (const SampleBy sample_by : {SampleBy::line, SampleBy::paragraph, SampleBy::document})
+        expect_error<FileError>({path.c_str(), "byte 11: the text is not valid UTF-8"},
+                                [&] { texts(path, sample_by); });
+    EXPECT_EQ(texts(written(folder, "ok\n"), SampleBy::document), Strings{"ok\n"});
+}
+
+}  // namespace
+}  // namespace axle::data
