@@ -1,5 +1,6 @@
 // CSV files as records.
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -76,18 +77,19 @@ void CsvFile::read_header(const CsvOptions& options) {
 void CsvFile::apply_types(const CsvOptions& options) {
     kinds_.resize(columns_.size());
     is_given_.resize(columns_.size());
+    std::unordered_map<std::string_view, std::size_t> positions;
+    for (std::size_t i = 0; i < columns_.size(); ++i) positions.emplace(columns_[i].name, i);
     for (const auto& [name, type] : options.types) {
-        const auto column = std::ranges::find(columns_, name, &TableColumn::name);
-        if (column == columns_.end())
+        const auto found = positions.find(name);
+        if (found == positions.end())
             throw ValueError(str("CsvOptions: types has the column ", in_quotes(name),
                                  ", which the file does not have"));
         if (type != ColumnType::text && type != ColumnType::integer && type != ColumnType::number &&
             type != ColumnType::boolean)
             throw ValueError(str("CsvOptions: the type of ", in_quotes(name),
                                  " must be text, integer, number or boolean: it is ", type));
-        const auto i = static_cast<std::size_t>(column - columns_.begin());
-        is_given_[i] = true;
-        column->type = type;
+        is_given_[found->second] = true;
+        columns_[found->second].type = type;
     }
 }
 
