@@ -44,10 +44,7 @@ class IndexedFile : public RowSource {
     std::int64_t size() const override { return std::ssize(offsets_); }
     const std::vector<TableColumn>& columns() const override { return file_->columns(); }
     std::vector<Tree> values(std::int64_t row, std::span<const std::size_t> wanted) const override {
-        Record record;
-        record.end = offsets_[static_cast<std::size_t>(row)];
-        file_->next(record);
-        return file_->values(record, wanted);
+        return file_->values(file_->read(offsets_[static_cast<std::size_t>(row)]), wanted);
     }
 
   private:
@@ -65,6 +62,13 @@ std::int64_t checked_infer_rows(const std::optional<std::int64_t>& rows, std::in
 RecordFile::RecordFile(const std::string& path)
     : path_(path), file_(opened(path)), text_(text_of(file_)) {
     if (text_.starts_with("\xef\xbb\xbf")) first_ = 3;
+}
+
+Record RecordFile::read(std::size_t offset) const {
+    Record record;
+    record.end = offset;
+    if (!next(record)) throw_error("the file was changed while it was read");
+    return record;
 }
 
 void RecordFile::scan(std::int64_t infer_rows, std::vector<std::uint64_t>* offsets) {

@@ -43,6 +43,9 @@ class RecordFile {
     // Finds the first record at or after byte record.end. Returns false if there is none. Throws
     // FileError if the record is not valid UTF-8 or has a wrong syntax.
     virtual bool next(Record& record) const = 0;
+    // Returns the record at byte `offset`. Throws the errors of next(), and FileError if there is
+    // none.
+    Record read(std::size_t offset) const;
     // Infers types from a record. Called for the records from which columns are inferred.
     virtual void observe(const Record& record) = 0;
     // Determines the columns after the last call of observe().

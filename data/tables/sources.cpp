@@ -184,6 +184,7 @@ class DocumentRows : public SourceWithColumns {
         const std::string& path = paths_[static_cast<std::size_t>(row)];
         if (InputFile(path).size() == 0) return Values(wanted.size(), Tree(""));
         const std::unique_ptr<RecordFile> file = open_text(path, SampleBy::document);
+        // A file with only a byte order mark has no record.
         Record record;
         record.end = file->first();
         if (!file->next(record)) return Values(wanted.size(), Tree(""));

@@ -1,7 +1,9 @@
 #include "data/tables/table.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,12 +15,15 @@
 namespace axle::data {
 namespace {
 
-// Returns the paths of the files in a folder that are not hidden, sorted by name.
+// Returns the paths of the files in a folder that are not hidden, sorted by name. Follows symbolic
+// links, which the caches of downloaded datasets contain.
 std::vector<std::string> files_in(const std::string& folder) {
     std::vector<std::string> paths;
-    for (const std::string& name : list_folder(folder)) {
-        std::string path = folder + "/" + name;
-        if (!name.starts_with('.') && kind_of(path) == FileKind::file)
+    // The last component "." makes list_folder() follow a link at `folder`.
+    for (const std::string& name : list_folder(folder + "/.")) {
+        std::string path = str(folder, "/", name);
+        std::error_code ignored;
+        if (!name.starts_with('.') && std::filesystem::is_regular_file(path, ignored))
             paths.push_back(std::move(path));
     }
     if (paths.empty()) throw FileError(str(printable(folder), ": the folder has no files"));
@@ -49,10 +54,12 @@ Table Table::from_json(const std::string& path, const JsonLinesOptions& options)
 }
 
 Table Table::from_text(const std::string& path, const TextOptions& options) {
-    const bool is_folder = kind_of(path) == FileKind::folder;
+    std::error_code ignored;
+    const bool is_folder = std::filesystem::is_directory(path, ignored);
     const auto paths = is_folder ? files_in(path) : std::vector<std::string>{path};
     if (options.sample_by == SampleBy::document) return Table(document_rows(paths));
     std::vector<Table> tables;
+    tables.reserve(paths.size());
     for (const std::string& file : paths)
         tables.push_back(Table(index_rows(open_text(file, options.sample_by), 0)));
     return tables.size() == 1 ? tables[0] : concatenate(tables);
@@ -109,14 +116,17 @@ std::size_t Table::position_of(const std::string& name) const {
     const auto column = std::ranges::find(columns_, name, &TableColumn::name);
     if (column != columns_.end()) return static_cast<std::size_t>(column - columns_.begin());
     std::string names;
-    for (const TableColumn& known : columns_)
-        names += (names.empty() ? "" : ", ") + in_quotes(known.name);
+    for (const TableColumn& known : columns_) {
+        if (!names.empty()) names += ", ";
+        names += in_quotes(known.name);
+    }
     throw IndexError(
         str("Table: no column ", in_quotes(name), ": the columns are ", printable(names, 500)));
 }
 
 std::vector<std::string> Table::column_names() const {
     std::vector<std::string> names;
+    names.reserve(columns_.size());
     for (const TableColumn& column : columns_) names.push_back(column.name);
     return names;
 }

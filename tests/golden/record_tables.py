@@ -87,7 +87,8 @@ def inferred(name, fields):
 
 def split(n, test_size):
     parts = datasets.Dataset.from_dict({"x": range(n)}).train_test_split(test_size, seed=0)
-    return {"n": n, "test_size": test_size, "train": len(parts["train"]), "test": len(parts["test"])}
+    sizes = {name: len(part) for name, part in parts.items()}
+    return {"n": n, "test_size": test_size, "train": sizes["train"], "test": sizes["test"]}
 
 
 def stratified(counts, test_size):

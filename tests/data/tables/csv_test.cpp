@@ -117,6 +117,7 @@ TEST_F(TableFromCsv, ReportsTheLineOfErrors) {
                     {at("line 4: column 'a': expected integer, found '1.5'").c_str()},
                     {.types = {{"a", ColumnType::integer}}});
     expect_rejected("", {at("the file is empty").c_str()});
+    expect_rejected("a,b\n1,\xc3", {at("byte 6: the text is not valid UTF-8").c_str()});
     expect_rejected("\n\r\n", {at("the file has no rows").c_str()});
     expect_error<FileError>({}, [&] { Table::from_csv(folder_ / "missing"); });
 }

@@ -47,6 +47,11 @@ TEST(TableFromText, HasARowForEachFileOfAFolder) {
     written(folder, "hidden", ".hidden");
     EXPECT_EQ(texts(folder.path(), SampleBy::document), (Strings{"first\nline 2\n", "second\n\n"}));
     EXPECT_EQ(texts(folder.path(), SampleBy::line), (Strings{"first", "line 2", "second", ""}));
+    // Folders and files can be symbolic links.
+    std::filesystem::create_directory(folder / "links");
+    std::filesystem::create_symlink(folder / "b.txt", folder / "links/c.txt");
+    std::filesystem::create_symlink(folder / "links", folder / "linked");
+    EXPECT_EQ(texts(folder / "linked", SampleBy::line), (Strings{"second", ""}));
     written(folder, "", "c.txt");
     EXPECT_EQ(texts(folder.path(), SampleBy::document).back(), "");
 }
