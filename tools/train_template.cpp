@@ -197,7 +197,10 @@ void resume(Accelerator& accelerator, const Config& config) {
     std::string folder = *config.training.resume_from_checkpoint;
     if (folder == "latest") {
         const auto latest = accel::latest_checkpoint(config.run_folder());
-        if (!latest) throw FileError(config.run_folder() + ": contains no checkpoint to resume");
+        if (!latest)
+            throw FileError(config.run_folder() +
+                            ": contains no checkpoint to resume from; remove "
+                            "training.resume_from_checkpoint=latest to start a new run");
         folder = *latest;
     }
     accelerator.load_state(folder);

@@ -1,5 +1,5 @@
-// Private to kernels: how the loss scale and the learning rates of one group are updated
-// (kernels/ops/step_state.h), shared by CPU and GPU.
+// Private to kernels: updates the loss scale, and the learning rate and momentum of one group
+// (kernels/ops/step_state.h). CPU and GPU share these functions.
 #pragma once
 
 #include <cfloat>

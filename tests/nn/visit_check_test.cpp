@@ -160,7 +160,7 @@ struct VisitsTheChildDirectly : nn::Model<VisitsTheChildDirectly> {
     void visit(nn::Visitor& v) override { inner.visit(v); }
 };
 
-TEST(StateDict, ReportsAnUnnamedParameterOfAChildThatVisitCallsDirectly) {
+TEST(StateDict, ReportsAnUnnamedParameterOfAChildWhoseVisitIsCalledDirectly) {
     const VisitsTheChildDirectly model;
     expect_rejected(model, "VisitsTheChildDirectly", &model.inner.scale);
 }

@@ -34,7 +34,8 @@ class TuningFile {
     // Chooses the file for a device and a version of cuBLASLt. The file is read on first use.
     TuningFile(int device, std::size_t version);
 
-    // Returns or adds the algorithm of the product with this key. Keys must not contain spaces.
+    // find() returns the algorithm of the product with this key, or nullopt. add() stores it and
+    // writes the file. Keys must not contain spaces.
     std::optional<cublasLtMatmulAlgo_t> find(const std::string& key);
     void add(const std::string& key, const cublasLtMatmulAlgo_t& algo);
 

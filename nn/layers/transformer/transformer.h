@@ -43,7 +43,8 @@ struct TransformerMasks {
 // matrices are initialized with xavier_uniform_.
 class Transformer : public Model<Transformer> {
   public:
-    // Throws the errors of the layers.
+    // Throws the errors of TransformerEncoderLayer and TransformerDecoderLayer, and ValueError if a
+    // number of layers is negative.
     explicit Transformer(TransformerOptions options = {});
     // Maps src [S, batch, d_model] and tgt [T, batch, d_model] to a tensor of tgt's shape. With
     // batch_first, the batch is the first dimension. A single sequence needs no batch dimension.

@@ -132,7 +132,8 @@ struct Mixtral : Model<Mixtral> {
     // invalid, or if names, shapes or dtypes do not fit the model.
     static Mixtral from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
-    // into a directory (nn/files/pretrained.h).
+    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card states
+    // when README.md is written.
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 

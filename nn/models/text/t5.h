@@ -158,7 +158,8 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     // invalid, or if names, shapes or dtypes do not fit the model.
     static T5ForConditionalGeneration from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
-    // into a directory (nn/files/pretrained.h).
+    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card states
+    // when README.md is written.
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 

@@ -194,6 +194,7 @@ struct ViTForImageClassification : Model<ViTForImageClassification> {
     static ViTForImageClassification from_pretrained(const std::string& path,
                                                      std::optional<std::int64_t> num_labels = {});
     // Writes config.json and the weights into a directory (nn/files/pretrained.h).
+    // SavePretrainedOptions::model_card states when README.md is written.
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 

@@ -100,7 +100,7 @@ TEST(Mixtral, ReadsAndWritesFilesOfTransformers) {
     tests::expect_recorded_files<nn::Mixtral>("mixtral");
 }
 
-TEST(Mixtral, ReturnsTheSameLossFromAllFunctions) {
+TEST(Mixtral, ReturnsTheRecordedLossFromOutputsAndLoss) {
     nn::Mixtral model(recorded_config<nn::MixtralConfig>("mixtral"));
     tests::fill(model);
     const Tensor ids = tokens(0), labels = next_tokens(0);
@@ -109,8 +109,16 @@ TEST(Mixtral, ReturnsTheSameLossFromAllFunctions) {
     expect_close(output.loss.detach(), model.loss(ids, labels).detach(), 1e-6);
     EXPECT_NEAR(output.loss.item(), tests::numbers(tests::recorded_network("mixtral")["f64"])[0],
                 1e-5);
+}
+
+TEST(Mixtral, RejectsLabelsOfAnotherShape) {
+    nn::Mixtral model(recorded_config<nn::MixtralConfig>("mixtral"));
     expect_error<ShapeError>({"mixtral: shapes differ: labels [2, 11], ids [2, 12]"},
-                             [&] { model.loss(ids, labels.slice(1, 1)); });
+                             [&] { model.loss(tokens(0), next_tokens(0).slice(1, 1)); });
+}
+
+TEST(Mixtral, AppendsTheRequestedNumberOfTokens) {
+    nn::Mixtral model(recorded_config<nn::MixtralConfig>("mixtral"));
     EXPECT_EQ(model.generate({1, 2}, 3, {.temperature = 0}).size(), 5u);
 }
 
@@ -223,7 +231,7 @@ TEST(T5Config, ReportsInvalidOrUnsupportedFields) {
     refused(R"({"decoder_start_token_id": 40000})", {"T5Config: decoder_start_token_id"});
 }
 
-TEST(T5Files, LoadTiedEmbeddingsWithoutScaling) {
+TEST(T5Files, KeepTiedEmbeddingsIfTheConfigurationDoesNotTieThem) {
     nn::T5Config config = recorded_config<nn::T5Config>("t5_gated");
     nn::T5ForConditionalGeneration model(config);
     model.lm_head = model.shared;
