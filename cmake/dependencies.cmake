@@ -1,6 +1,6 @@
 # The libraries with which Axle is built. Public headers do not use them, so users of the library
-# need only the libraries that programs link: zlib, yaml-cpp and libsodium. The libraries of tests
-# and benchmarks are found in CMakeLists.txt.
+# need only the libraries that programs link: zlib, yaml-cpp, libsodium, PCRE2 and utf8proc. The
+# libraries of tests and benchmarks are found in CMakeLists.txt.
 
 # These targets are global, so that targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)
@@ -29,6 +29,10 @@ endif()
 
 headers_of(axle_yaml yaml-cpp/yaml.h libyaml-cpp-dev)
 headers_of(axle_sodium sodium.h libsodium-dev)
+headers_of(axle_pcre2 pcre2.h libpcre2-dev)
+headers_of(axle_utf8proc utf8proc.h libutf8proc-dev)
 include(${CMAKE_CURRENT_LIST_DIR}/link_library.cmake)
 link_library(axle_yaml yaml-cpp libyaml-cpp-dev)
 link_library(axle_sodium sodium libsodium-dev)
+link_library(axle_pcre2 pcre2-8 libpcre2-dev)
+link_library(axle_utf8proc utf8proc libutf8proc-dev)

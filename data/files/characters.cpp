@@ -2,12 +2,12 @@
 
 namespace axle::data {
 
-std::string_view character_at(std::string_view text, std::size_t at, std::int64_t begin) {
+std::size_t character_length(std::string_view text, std::size_t at) {
     const auto byte = [&](std::size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
     };
     const unsigned first = byte(0);
-    if (first < 0x80) return text.substr(at, 1);
+    if (first < 0x80) return 1;
     const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
     unsigned low = 0x80, high = 0xBF;  // the valid range of the second byte
     if (first == 0xE0) low = 0xA0;
@@ -16,7 +16,12 @@ std::string_view character_at(std::string_view text, std::size_t at, std::int64_
     if (first == 0xF4) high = 0x8F;
     bool valid = first >= 0xC2 && first <= 0xF4 && byte(1) >= low && byte(1) <= high;
     for (std::size_t i = 2; i < length; ++i) valid = valid && (byte(i) & 0xC0u) == 0x80u;
-    if (!valid)
+    return valid ? length : 0;
+}
+
+std::string_view character_at(std::string_view text, std::size_t at, std::int64_t begin) {
+    const std::size_t length = character_length(text, at);
+    if (length == 0)
         throw ValueError(str("CharTokenizer: the text must be UTF-8: invalid at byte ",
                              begin + static_cast<std::int64_t>(at)));
     return text.substr(at, length);

@@ -13,6 +13,8 @@
 
 namespace axle::data {
 
+// Returns the length in bytes of the character at byte `at`, or 0 if it is not valid UTF-8.
+std::size_t character_length(std::string_view text, std::size_t at);
 // Returns the bytes of the character at byte `at`. Throws ValueError if they are not valid UTF-8
 // (RFC 3629), for example for an overlong form, a surrogate or a code point above U+10FFFF; the
 // message contains the offset begin + at.

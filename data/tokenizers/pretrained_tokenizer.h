@@ -1,0 +1,162 @@
+// Tokenizers of Hugging Face models, read from tokenizer.json.
+//
+// Results equal those of the tokenizers library 0.2x, with these limits: the properties of
+// characters are those of Unicode 14 if utf8proc is version 2.8, so that characters that were added
+// to Unicode later can be classified in another way. Files larger than 256 MiB, BPE dropout, and
+// components that are not listed in docs/tokenizers.md are errors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/files/text.h"
+
+namespace axle::data {
+
+// A range of characters (Unicode code points) of a text.
+struct CharacterRange {
+    std::int64_t begin = 0, end = 0;
+    bool operator==(const CharacterRange&) const = default;
+};
+
+// The tokens of a text or of a pair of texts. All vectors but `overflow` have one element per token.
+struct Encoding {
+    std::vector<std::int64_t> ids;
+    std::vector<std::int64_t> type_ids;        // usually 0 for the first text, 1 for the second
+    std::vector<std::int64_t> attention_mask;  // 0 for padding, otherwise 1
+    // 1 for padding and for tokens that the post-processor added, otherwise 0.
+    std::vector<std::int64_t> special_tokens_mask;
+    std::vector<std::string> tokens;
+    // The characters of each token in its text; {0, 0} for padding and added tokens.
+    std::vector<CharacterRange> offsets;
+    // The index of the word of each token in its text, or -1 for padding and added tokens.
+    std::vector<std::int64_t> word_ids;
+    // The parts that truncation removed. Neighboring parts share `stride` tokens.
+    std::vector<Encoding> overflow;
+};
+
+enum class TruncationStrategy { longest_first, only_first, only_second };
+enum class Side { right, left };
+
+struct Truncation {
+    std::int64_t max_length = 512;  // tokens, with special tokens
+    // Which text of a pair is shortened. longest_first shortens the longer one first.
+    TruncationStrategy strategy = TruncationStrategy::longest_first;
+    std::int64_t stride = 0;  // tokens that a part of Encoding::overflow shares with the one before
+    Side side = Side::right;
+};
+
+struct Padding {
+    // The number of tokens after padding, or 0 for the longest encoding of the batch.
+    std::int64_t length = 0;
+    std::int64_t multiple_of = 0;  // if positive, the length is rounded up to a multiple of it
+    Side side = Side::right;
+    std::int64_t id = 0;
+    std::int64_t type_id = 0;
+    std::string token = "[PAD]";
+};
+
+struct EncodeOptions {
+    bool add_special_tokens = true;  // as the post-processor of the file defines
+    std::optional<Truncation> truncation;
+    std::optional<Padding> padding;
+};
+
+// A text, or a pair of texts.
+struct TextPair {
+    TextPair(std::string_view first_) : first(first_) {}    // NOLINT: implicit
+    TextPair(const std::string& first_) : first(first_) {}  // NOLINT: implicit
+    TextPair(const char* first_) : first(first_) {}         // NOLINT: implicit
+    TextPair(std::string_view first_, std::string_view second_) : first(first_), second(second_) {}
+
+    std::string_view first;
+    std::optional<std::string_view> second;
+};
+
+// A tokenizer that is defined by a file tokenizer.json. Copies share the vocabulary. Several threads
+// can call the const functions of the same object.
+//
+// Functions that encode throw ValueError if a text is not UTF-8 (with the offset of the invalid
+// byte), if a word is unknown and the model has no token for unknown words, or if a regular
+// expression of the file needs too much time. Zero bytes are text. A text must be smaller than
+// 1 GiB.
+class PretrainedTokenizer : public Tokenizer {
+  public:
+    // Reads a tokenizer.json. Throws FileError if the file is missing, larger than 256 MiB or
+    // invalid, or if it has components or fields that are not supported. The message contains the
+    // place in the file.
+    static PretrainedTokenizer from_file(const std::string& path);
+    // Reads tokenizer.json in a folder and, if there is one, tokenizer_config.json, which defines
+    // special_tokens(). Throws FileError for the same errors.
+    static PretrainedTokenizer from_pretrained(const std::string& folder);
+    // Creates a tokenizer from the contents of a tokenizer.json. Throws ValueError if they are
+    // invalid.
+    static PretrainedTokenizer from_json(std::string_view json);
+
+    // Returns the largest id plus 1, with added tokens.
+    std::int64_t vocab_size() const override;
+    // Returns the ids of a text, with special tokens.
+    std::vector<std::int64_t> encode(std::string_view text) const override;
+    // Return the encoding of a text or of a pair. Throw ValueError if the texts cannot be truncated
+    // or padded as the options require.
+    Encoding encode(std::string_view text, const EncodeOptions& options) const;
+    Encoding encode(std::string_view text, std::string_view pair,
+                    const EncodeOptions& options) const;
+    // Returns the encodings of all texts. Padding makes all of them equally long.
+    std::vector<Encoding> encode_batch(std::span<const TextPair> texts,
+                                       const EncodeOptions& options = {}) const;
+
+    // Returns the text of token ids without special tokens. Bytes that are not UTF-8 become U+FFFD.
+    // Throws IndexError if an id has no token.
+    std::string decode(std::span<const std::int64_t> ids) const override;
+    std::string decode(std::span<const std::int64_t> ids, bool skip_special_tokens) const;
+
+    // Returns the id of a token, if the token exists.
+    std::optional<std::int64_t> token_to_id(std::string_view token) const;
+    // Returns the token of an id, if the id has one.
+    std::optional<std::string> id_to_token(std::int64_t id) const;
+    // Returns whether decode() skips the id.
+    bool is_special(std::int64_t id) const;
+    // Returns the number of special tokens that are added to a text or to a pair.
+    std::int64_t num_special_tokens(bool is_pair = false) const;
+    // Returns the named special tokens of tokenizer_config.json, for example
+    // {"eos_token", "</s>"}. Empty after from_file() and from_json().
+    const std::map<std::string, std::string>& special_tokens() const;
+    // Return the truncation and padding of the file, if it has them. They are not applied unless
+    // they are passed to encode().
+    const std::optional<Truncation>& truncation() const;
+    const std::optional<Padding>& padding() const;
+
+  private:
+    struct State;
+    explicit PretrainedTokenizer(std::shared_ptr<const State> state);
+    std::shared_ptr<const State> state_;
+};
+
+// Decodes tokens one by one, for example while a model generates them. The parts of the text that
+// the functions return are whole characters.
+class DecodeStream {
+  public:
+    explicit DecodeStream(PretrainedTokenizer tokenizer, bool skip_special_tokens = true);
+    // Returns the text that became complete with this token; often empty within a character of
+    // several bytes. Throws IndexError if the id has no token.
+    std::string next(std::int64_t id);
+    // Returns the text that is left at the end, with U+FFFD for incomplete characters, and begins a
+    // new text.
+    std::string finish();
+
+  private:
+    PretrainedTokenizer tokenizer_;
+    bool skip_special_tokens_;
+    std::vector<std::int64_t> ids_;  // the last tokens that were returned, and those after them
+    std::size_t returned_ = 0;       // number of ids whose text was returned
+    std::string prefix_;             // the text of these ids
+};
+
+}  // namespace axle::data
