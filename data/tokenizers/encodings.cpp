@@ -77,8 +77,8 @@ void trim_offsets(Encoding& encoding, bool add_prefix_space) {
         }
         auto& [begin, end] = encoding.offsets[i];
         if (leading > 0) {
-            // The space that was added is not part of the text.
-            if ((i == 0 || begin == 0) && add_prefix_space) --leading;
+            // A single space at the start is the one that was added, which has no characters.
+            if ((i == 0 || begin == 0) && add_prefix_space && leading == 1) leading = 0;
             begin = std::min(begin + leading, end);
         }
         if (trailing > 0 && end >= trailing) end = std::max(end - trailing, begin);

@@ -139,7 +139,7 @@ PretrainedTokenizer::State::State(const Tree& tree) {
 }
 
 const std::string* PretrainedTokenizer::State::token(std::int64_t id) const {
-    if (const auto* token = added->find(id)) return &token->content;
+    if (const auto* added_token = added->find(id)) return &added_token->content;
     return model->vocabulary().token(id);
 }
 
@@ -302,7 +302,8 @@ std::optional<std::string> PretrainedTokenizer::id_to_token(std::int64_t id) con
 }
 
 bool PretrainedTokenizer::is_special(std::int64_t id) const {
-    const auto* token = state_->added->find(id);
+    const std::string* text = state_->token(id);
+    const auto* token = text == nullptr ? nullptr : state_->added->find(*text);
     return token != nullptr && token->special;
 }
 

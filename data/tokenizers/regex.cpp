@@ -118,6 +118,9 @@ class Translator {
         } else {
             out_ += '\\';
             if (at_ <= in_.size()) out_ += letter;
+            // The braces of \p{L} and \x{20} are not an interval.
+            if (is_one_of(letter, "pPxko") && peek() == '{')
+                while (at_ < in_.size() && out_.back() != '}') out_ += in_[at_++];
         }
         at_ = std::min(at_, in_.size());
     }
