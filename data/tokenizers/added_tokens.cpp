@@ -66,7 +66,8 @@ AddedTokens::AddedTokens(const Fields& file, const Vocabulary& vocabulary,
         if (token.content.empty()) fields.fail("the content is empty");
         const auto known = vocabulary.id(token.content);
         if (known && *known != token.id)
-            fields.fail(str(name, " has the id ", token.id, ", but its id in the model is ", *known));
+            fields.fail(
+                str(name, " has the id ", token.id, ", but its id in the model is ", *known));
         if (const std::string* other = vocabulary.token(token.id); other != nullptr && !known)
             fields.fail(str(name, " has the id ", token.id, " of the token ", in_quotes(*other)));
         if (by_content_.contains(token.content)) fields.fail(name + " is listed twice");

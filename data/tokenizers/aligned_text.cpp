@@ -23,14 +23,14 @@ std::vector<Range> ranges_of(std::string_view text, std::uint32_t begin) {
     return ranges;
 }
 
-// The characters of bytes: printable characters of Latin-1 stand for themselves, and the other bytes
-// are numbered from U+0100 on.
+// The characters of bytes: printable characters of Latin-1 stand for themselves, and the other
+// bytes are numbered from U+0100 on.
 constexpr auto kByteCharacters = [] {
     std::array<std::uint16_t, 256> characters{};
     std::uint16_t next = 0x100;
     for (unsigned byte = 0; byte < 256; ++byte) {
-        const bool is_printable = (byte >= 0x21 && byte <= 0x7E) ||
-                                  (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+        const bool is_printable =
+            (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
         characters[byte] = is_printable ? static_cast<std::uint16_t>(byte) : next++;
     }
     return characters;
@@ -64,8 +64,8 @@ void apply_behavior(Behavior behavior, Matches& matches) {
     std::size_t end = 0;
     bool was_match = false;
     for (const Match match : matches) {
-        const bool merges = behavior != Behavior::isolated && end > 0 &&
-                            is_mergeable(behavior, match, was_match);
+        const bool merges =
+            behavior != Behavior::isolated && end > 0 && is_mergeable(behavior, match, was_match);
         was_match = match.is_match;
         if (merges && backwards) {
             matches[end - 1].range.begin = match.range.begin;
@@ -162,8 +162,7 @@ void AlignedText::replace(const Matches& matches, std::string_view content) {
             alignment.resize(text.size(), end > 0 ? alignment_[end - 1] : Range{0, 0});
         } else {
             text.append(text_, begin, end - begin);
-            alignment.insert(alignment.end(), alignment_.begin() + begin,
-                             alignment_.begin() + end);
+            alignment.insert(alignment.end(), alignment_.begin() + begin, alignment_.begin() + end);
         }
         check_size(text.size());
     }

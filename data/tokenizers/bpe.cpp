@@ -1,5 +1,5 @@
-// Byte pair encoding: merges the pair of neighboring symbols with the lowest rank, until no pair has
-// a rank.
+// Byte pair encoding: merges the pair of neighboring symbols with the lowest rank, until no pair
+// has a rank.
 #include <algorithm>
 #include <queue>
 #include <utility>
@@ -273,8 +273,8 @@ class Bpe : public Model {
         }
     }
 
-    // Keeps the pairs in a heap, for O(n log n) steps. A pair that has changed since it was added is
-    // ignored.
+    // Keeps the pairs in a heap, for O(n log n) steps. A pair that has changed since it was added
+    // is ignored.
     void merge_many(std::vector<Symbol>& symbols) const {
         struct Pair {
             Merge merge;

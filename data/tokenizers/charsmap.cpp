@@ -81,9 +81,7 @@ class CharacterMap : public Normalizer {
     static bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) == 1; }
     static std::uint32_t value(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
     static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000FFu; }
-    static std::uint32_t offset(std::uint32_t unit) {
-        return unit >> 10 << ((unit & 0x200u) >> 6);
-    }
+    static std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & 0x200u) >> 6); }
 
     // Finds the replacement of the shortest prefix of a text that has one. The tokenizers library
     // replaces the whole text by it.

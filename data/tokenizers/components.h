@@ -1,6 +1,7 @@
 // Private to data/tokenizers: the components of a tokenizer. The functions make_*() create a
-// component from its object in tokenizer.json. They throw ValueError, with the place in the file, if
-// the component is unknown or its fields are invalid. Several threads can use the same component.
+// component from its object in tokenizer.json. They throw ValueError, with the place in the file,
+// if the component is unknown or its fields are invalid. Several threads can use the same
+// component.
 #pragma once
 
 #include <cstddef>

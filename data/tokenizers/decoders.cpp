@@ -29,9 +29,9 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 // Removes the spaces before punctuation and English contractions.
 void clean_up(std::string& text) {
     static constexpr std::pair<const char*, const char*> kReplacements[] = {
-        {" .", "."},     {" ?", "?"},     {" !", "!"},           {" ,", ","},
-        {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"},         {" do not", " don't"},
-        {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"},
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (const auto& [from, to] : kReplacements) replace_all(text, from, to);
 }

@@ -40,7 +40,8 @@ void append(Encoding& to, const Encoding& from) {
         for (const Encoding& other : from.overflow) add(part, other);
     }
     for (const Encoding& other : from.overflow) add(to, other);
-    for_each_column(to, from, [](auto& a, const auto& b) { a.insert(a.end(), b.begin(), b.end()); });
+    for_each_column(to, from,
+                    [](auto& a, const auto& b) { a.insert(a.end(), b.begin(), b.end()); });
     to.overflow = std::move(overflow);
 }
 
@@ -58,9 +59,7 @@ void set_type(Encoding& encoding, std::int64_t type_id) {
     for (Encoding& part : encoding.overflow) set_type(part, type_id);
 }
 
-bool is_space(std::uint32_t code) {
-    return code == character_of_byte(' ') || is_white_space(code);
-}
+bool is_space(std::uint32_t code) { return code == character_of_byte(' ') || is_white_space(code); }
 
 // Removes the white space of byte-level tokens from their offsets.
 void trim_offsets(Encoding& encoding, bool add_prefix_space) {
@@ -167,8 +166,8 @@ void PostProcessor::read_template(const Fields& fields, std::int64_t max_id) {
             part.tokens.push_back(name.string());
         }
         if (part.ids.size() != part.tokens.size())
-            found.fail(str("there are ", part.ids.size(), " ids and ", part.tokens.size(),
-                           " tokens"));
+            found.fail(
+                str("there are ", part.ids.size(), " ids and ", part.tokens.size(), " tokens"));
         return part;
     };
     const auto read_parts = [&](std::string_view key, int texts) {
@@ -246,14 +245,14 @@ void truncate(Encoding& encoding, std::int64_t max_length, const Truncation& opt
         return;
     }
     if (options.stride >= max_length)
-        throw ValueError(str("encode: the stride must be below the length of the truncated text: ",
-                             "the stride is ", options.stride, ", the length without special ",
-                             "tokens is ", max_length));
+        throw ValueError(str(
+            "encode: the stride must be below the length of the truncated text: ", "the stride is ",
+            options.stride, ", the length without special ", "tokens is ", max_length));
     const std::int64_t step = max_length - options.stride;
     std::vector<Encoding> parts;
     const auto add = [&](std::int64_t begin, std::int64_t end) {
-        parts.push_back(slice(encoding, static_cast<std::size_t>(begin),
-                              static_cast<std::size_t>(end)));
+        parts.push_back(
+            slice(encoding, static_cast<std::size_t>(begin), static_cast<std::size_t>(end)));
     };
     if (options.side == Side::right) {
         for (std::int64_t begin = 0; begin < length; begin += step) {
@@ -306,11 +305,13 @@ void truncate(Encoding& first, std::optional<Encoding>& second, std::int64_t max
 
 void pad(std::span<Encoding> encodings, const Padding& options) {
     if (options.length < 0 || options.multiple_of < 0)
-        throw ValueError(str("encode: the length and the multiple of padding must not be negative: ",
-                             options.length, " and ", options.multiple_of));
+        throw ValueError(str(
+            "encode: the length and the multiple of padding must not be negative: ", options.length,
+            " and ", options.multiple_of));
     std::int64_t length = options.length;
     if (length == 0)
-        for (const Encoding& encoding : encodings) length = std::max(length, std::ssize(encoding.ids));
+        for (const Encoding& encoding : encodings)
+            length = std::max(length, std::ssize(encoding.ids));
     if (options.multiple_of > 0 && length % options.multiple_of != 0)
         length += options.multiple_of - length % options.multiple_of;
     for (Encoding& encoding : encodings)

@@ -22,7 +22,8 @@ class PostProcessor {
 
     // Returns the number of special tokens that are added.
     std::int64_t count(bool is_pair) const;
-    // Returns the processed encoding of a text or of a pair. The type ids of the encodings must be 0.
+    // Returns the processed encoding of a text or of a pair. The type ids of the encodings must be
+    // 0.
     Encoding process(Encoding first, std::optional<Encoding> second, bool add_special_tokens) const;
 
   private:

@@ -90,8 +90,7 @@ std::int64_t Fields::integer(std::string_view key, std::int64_t low, std::int64_
 
 std::uint32_t Fields::character(std::string_view key) const {
     const std::string& found = text(key);
-    if (count_characters(found) != 1)
-        fail(key, "expected one character, not " + in_quotes(found));
+    if (count_characters(found) != 1) fail(key, "expected one character, not " + in_quotes(found));
     return character_in(found, 0).code;
 }
 

@@ -38,7 +38,8 @@ class Fields {
     // Returns the objects of a list.
     std::vector<Fields> objects(std::string_view key) const;
 
-    // Throws ValueError, which names the object, for a field that is not in the list and not "type".
+    // Throws ValueError, which names the object, for a field that is not in the list and not
+    // "type".
     void allow_only(std::initializer_list<std::string_view> keys) const;
     // Throws ValueError with the path of the object.
     [[noreturn]] void fail(const std::string& reason) const;

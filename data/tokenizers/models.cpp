@@ -29,8 +29,7 @@ class WordPiece : public Model {
 
     void encode(std::string_view piece, std::vector<Token>& out, Scratch*) const override {
         const std::size_t before = out.size();
-        const bool is_short =
-            static_cast<std::int64_t>(count_characters(piece)) <= max_characters_;
+        const bool is_short = static_cast<std::int64_t>(count_characters(piece)) <= max_characters_;
         if (is_short && divide(piece, out)) return;
         out.resize(before);
         const auto id = vocabulary().id(unknown_);
@@ -52,8 +51,8 @@ class WordPiece : public Model {
             while (key.size() > head) {
                 // A key that ends within a character is not a token.
                 const std::size_t end = begin + key.size() - head;
-                const bool is_whole = end == word.size() ||
-                                      (static_cast<unsigned char>(word[end]) & 0xC0u) != 0x80u;
+                const bool is_whole =
+                    end == word.size() || (static_cast<unsigned char>(word[end]) & 0xC0u) != 0x80u;
                 if (is_whole && (id = vocabulary().id(key))) break;
                 key.pop_back();
             }
@@ -107,8 +106,9 @@ Vocabulary Vocabulary::from_ids(const Fields& fields, std::string_view key) {
     std::int64_t max_id = -1;
     for (const auto& [token, id] : object.entries()) {
         if (!id.is_integer() || id.integer() < 0 || id.integer() > kMaxId)
-            fail_at(path, str("the id of the token ", in_quotes(token),
-                              " must be an integer in [0, ", kMaxId, "], not ", printable(str(id))));
+            fail_at(path,
+                    str("the id of the token ", in_quotes(token), " must be an integer in [0, ",
+                        kMaxId, "], not ", printable(str(id))));
         max_id = std::max(max_id, id.integer());
     }
     const auto count = static_cast<std::int64_t>(object.entries().size());

@@ -232,7 +232,7 @@ class PreTokenizerSequence : public PreTokenizer {
 };
 
 template <class T>
-std::unique_ptr<PreTokenizer> without_fields(const Fields& fields) {
+std::unique_ptr<PreTokenizer> make_plain(const Fields& fields) {
     fields.allow_only({});
     return std::make_unique<T>();
 }
@@ -241,9 +241,9 @@ std::unique_ptr<PreTokenizer> without_fields(const Fields& fields) {
 
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Fields& fields) {
     const std::string& type = fields.text("type");
-    if (type == "BertPreTokenizer") return without_fields<BertPreTokenizer>(fields);
-    if (type == "Whitespace") return without_fields<Whitespace>(fields);
-    if (type == "WhitespaceSplit") return without_fields<WhitespaceSplit>(fields);
+    if (type == "BertPreTokenizer") return make_plain<BertPreTokenizer>(fields);
+    if (type == "Whitespace") return make_plain<Whitespace>(fields);
+    if (type == "WhitespaceSplit") return make_plain<WhitespaceSplit>(fields);
     if (type == "Punctuation") return std::make_unique<Punctuation>(fields);
     if (type == "Digits") return std::make_unique<Digits>(fields);
     if (type == "CharDelimiterSplit") return std::make_unique<CharDelimiterSplit>(fields);

@@ -124,16 +124,14 @@ PretrainedTokenizer::State::State(const Tree& tree) {
         file.fail("version", "only version '1.0' is supported");
     file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                      "pre_tokenizer", "post_processor", "decoder", "model"});
-    if (file.has("normalizer"))
-        normalizer = tokenizers::make_normalizer(file.object("normalizer"));
+    if (file.has("normalizer")) normalizer = tokenizers::make_normalizer(file.object("normalizer"));
     if (file.has("pre_tokenizer"))
         pre_tokenizer = tokenizers::make_pre_tokenizer(file.object("pre_tokenizer"));
     model = tokenizers::make_model(file.object("model"));
     if (file.has("decoder")) decoder = tokenizers::make_decoder(file.object("decoder"));
     added = std::make_unique<tokenizers::AddedTokens>(file, model->vocabulary(), normalizer.get());
     if (file.has("post_processor"))
-        post_processor =
-            tokenizers::PostProcessor(file.object("post_processor"), vocab_size() - 1);
+        post_processor = tokenizers::PostProcessor(file.object("post_processor"), vocab_size() - 1);
     if (file.has("truncation")) truncation = tokenizers::read_truncation(file.object("truncation"));
     if (file.has("padding")) padding = tokenizers::read_padding(file.object("padding"));
 }
@@ -176,8 +174,8 @@ Encoding PretrainedTokenizer::State::encode(std::string_view text, bool details)
             encoding.tokens.push_back(token.is_text
                                           ? std::string(piece_text.substr(begin, end - begin))
                                           : *model->vocabulary().token(token.id));
-            encoding.offsets.push_back(characters(
-                pieces.original({piece.range.begin + begin, piece.range.begin + end})));
+            encoding.offsets.push_back(
+                characters(pieces.original({piece.range.begin + begin, piece.range.begin + end})));
             encoding.word_ids.push_back(word);
         }
         ++word;

@@ -25,7 +25,8 @@ struct CharacterRange {
     bool operator==(const CharacterRange&) const = default;
 };
 
-// The tokens of a text or of a pair of texts. All vectors but `overflow` have one element per token.
+// The tokens of a text or of a pair of texts. All vectors but `overflow` have one element per
+// token.
 struct Encoding {
     std::vector<std::int64_t> ids;
     std::vector<std::int64_t> type_ids;        // usually 0 for the first text, 1 for the second
@@ -79,8 +80,8 @@ struct TextPair {
     std::optional<std::string_view> second;
 };
 
-// A tokenizer that is defined by a file tokenizer.json. Copies share the vocabulary. Several threads
-// can call the const functions of the same object.
+// A tokenizer that is defined by a file tokenizer.json. Copies share the vocabulary. Several
+// threads can call the const functions of the same object.
 //
 // Functions that encode throw ValueError if a text is not UTF-8 (with the offset of the invalid
 // byte), if a word is unknown and the model has no token for unknown words, or if a regular

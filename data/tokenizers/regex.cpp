@@ -169,8 +169,7 @@ class Translator {
         const std::size_t end = in_.find_first_not_of("imx-", at_);
         if (end == std::string_view::npos || (in_[end] != ')' && in_[end] != ':')) {
             // The rest of the opening, such as "<=" or "<name>", has no atoms.
-            while (at_ < in_.size() && is_one_of(in_[at_], "<>=!:|P"))
-                out_ += in_[at_++];
+            while (at_ < in_.size() && is_one_of(in_[at_], "<>=!:|P")) out_ += in_[at_++];
             return;
         }
         for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
@@ -311,7 +310,8 @@ void Regex::find(std::string_view text, Matches& out) const {
         has_match = true;
         from = end;
     }
-    if (last != text.size()) out.push_back({{last, static_cast<std::uint32_t>(text.size())}, false});
+    if (last != text.size())
+        out.push_back({{last, static_cast<std::uint32_t>(text.size())}, false});
 }
 
 }  // namespace axle::data::tokenizers

@@ -203,10 +203,10 @@ bool is_word(std::uint32_t code) {
         return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || code == '_' ||
                (code >= 'a' && code <= 'z');
     const auto c = category(code);
-    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) ||
-           c == UTF8PROC_CATEGORY_PC || code == 0x200C || code == 0x200D ||
-           (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
-           (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC ||
+           code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) ||
+           (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
+           (code >= 0x1F170 && code <= 0x1F189);
 }
 
 bool is_chinese(std::uint32_t code) {

@@ -134,8 +134,7 @@ class Unigram : public Model {
           scores_(std::move(tokens.scores)),
           trie_(sorted(vocabulary())),
           byte_fallback_(fields.flag("byte_fallback", false)) {
-        if (fields.has("unk_id"))
-            unknown_ = fields.integer("unk_id", 0, vocabulary().max_id());
+        if (fields.has("unk_id")) unknown_ = fields.integer("unk_id", 0, vocabulary().max_id());
         unknown_score_ = *std::ranges::min_element(scores_) - kUnknownPenalty;
         fields.allow_only({"vocab", "unk_id", "byte_fallback"});
     }
