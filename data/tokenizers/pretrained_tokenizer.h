@@ -65,8 +65,8 @@ struct Padding {
 
 struct EncodeOptions {
     bool add_special_tokens = true;  // as the post-processor of the file defines
-    std::optional<Truncation> truncation;
-    std::optional<Padding> padding;
+    std::optional<Truncation> truncation = std::nullopt;
+    std::optional<Padding> padding = std::nullopt;
 };
 
 // A text, or a pair of texts.

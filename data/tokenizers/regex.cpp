@@ -210,24 +210,24 @@ std::string message_of(int error) {
     return reinterpret_cast<const char*>(text.data());
 }
 
-// Limits and options, which are the same for all searches.
-struct Limits {
-    pcre2_match_context* context = pcre2_match_context_create(nullptr);
-
-    Limits() {
-        pcre2_set_match_limit(context, kMatchLimit);
-        pcre2_set_heap_limit(context, kHeapLimit);
-    }
-    ~Limits() { pcre2_match_context_free(context); }
-    Limits(const Limits&) = delete;
-    Limits& operator=(const Limits&) = delete;
-};
-
 }  // namespace
 
 std::string to_pcre(std::string_view pattern) { return Translator(pattern).run(); }
 
 struct Regex::Code {
+    // The limits of each search.
+    struct Limits {
+        pcre2_match_context* context = pcre2_match_context_create(nullptr);
+
+        Limits() {
+            pcre2_set_match_limit(context, kMatchLimit);
+            pcre2_set_heap_limit(context, kHeapLimit);
+        }
+        ~Limits() { pcre2_match_context_free(context); }
+        Limits(const Limits&) = delete;
+        Limits& operator=(const Limits&) = delete;
+    };
+
     std::string pattern;  // for messages
     pcre2_code* code = nullptr;
     Limits limits;
