@@ -149,8 +149,10 @@ class Bpe : public Model {
         if (right.size() < prefix_.size())
             fail_at(path, str("merge ", rank, ": the token ", in_quotes(right),
                               " is shorter than the prefix ", in_quotes(prefix_)));
-        merges_.set(known_id(left, rank, path), known_id(right, rank, path),
-                    {rank, known_id(left + right.substr(prefix_.size()), rank, path)});
+        const std::uint32_t left_id = known_id(left, rank, path);
+        const std::uint32_t right_id = known_id(right, rank, path);
+        const std::uint32_t id = known_id(left + right.substr(prefix_.size()), rank, path);
+        merges_.set(left_id, right_id, {rank, id});
     }
     std::uint32_t known_id(const std::string& token, std::uint32_t rank,
                            const std::string& path) const {

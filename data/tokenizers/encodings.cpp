@@ -138,6 +138,7 @@ void PostProcessor::read_bert(const Fields& fields, std::int64_t max_id, bool is
         return Part{-1, type_id, {entry[1].integer()}, {entry[0].string()}};
     };
     const std::int64_t second = is_roberta ? 0 : 1;
+    is_roberta_ = is_roberta;
     Template single = {special("cls", 0), Part{0, 0, {}, {}}, special("sep", 0)};
     Template pair = single;
     if (is_roberta) pair.push_back(special("sep", 0));
@@ -207,9 +208,9 @@ Encoding PostProcessor::process(Encoding first, std::optional<Encoding> second,
         trim_offsets(first, add_prefix_space);
         if (second) trim_offsets(*second, add_prefix_space);
     }
+    if (second) set_type(*second, 1);
     if (!single_) {
         if (!second) return first;
-        set_type(*second, 1);
         append(first, *second);
         return first;
     }
@@ -217,7 +218,10 @@ Encoding PostProcessor::process(Encoding first, std::optional<Encoding> second,
     for (const Part& part : second ? *pair_ : *single_) {
         if (part.text >= 0) {
             Encoding& text = part.text == 0 ? first : *second;
-            set_type(text, part.type_id);
+            // The tokenizers library leaves the type ids of the overflow unchanged, except in
+            // RobertaProcessing with special tokens.
+            std::ranges::fill(text.type_ids, part.type_id);
+            if (is_roberta_ && add_special_tokens) set_type(text, part.type_id);
             append(result, text);
         } else if (add_special_tokens) {
             Encoding special;

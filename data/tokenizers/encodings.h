@@ -44,6 +44,7 @@ class PostProcessor {
     std::optional<Template> single_, pair_;
     // The values of add_prefix_space of the components that trim offsets.
     std::vector<bool> trims_;
+    bool is_roberta_ = false;
 };
 
 // Moves the tokens after the first max_length ones to `overflow`.
