@@ -1,4 +1,4 @@
-// Private to kernels: how kernels report invalid data.
+// Private to kernels: reports invalid data from kernels.
 #pragma once
 
 #include "kernels/cuda/device.cuh"

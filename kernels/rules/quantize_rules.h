@@ -1,4 +1,4 @@
-// Private to kernels: how kernels/ops/quantize.h computes scales, shared by CPU and GPU.
+// Private to kernels: computes the scales of kernels/ops/quantize.h. CPU and GPU share it.
 #pragma once
 
 #include <cfloat>
