@@ -178,11 +178,14 @@ bool is_punctuation(std::uint32_t code) {
     if (code < 0x80)
         return (code >= 33 && code <= 47) || (code >= 58 && code <= 64) ||
                (code >= 91 && code <= 96) || (code >= 123 && code <= 126);
+    if (code == 0x166D) return true;  // a symbol since Unicode 12
     const auto c = category(code);
     return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
 }
 
 bool is_nonspacing_mark(std::uint32_t code) {
+    if (code == 0x1734) return true;                     // a spacing mark since Unicode 14
+    if (code == 0x1885 || code == 0x1886) return false;  // marks since Unicode 9
     return code >= 0x300 && category(code) == UTF8PROC_CATEGORY_MN;
 }
 

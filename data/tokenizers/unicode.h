@@ -1,7 +1,8 @@
 // Private to data/tokenizers: properties and normalization of characters.
 //
 // The properties are those of the Unicode version of utf8proc. They differ from the properties that
-// the tokenizers library uses for characters that one of the two Unicode versions does not have.
+// the tokenizers library uses for characters that one of the two Unicode versions does not have. A
+// few characters whose category has changed have the category that the library uses.
 #pragma once
 
 #include <cstddef>

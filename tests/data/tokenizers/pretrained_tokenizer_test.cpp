@@ -168,6 +168,7 @@ TEST(PretrainedTokenizer, ReadsRegularExpressionsAsOnigurumaDoes) {
     EXPECT_THAT(divide("(?m:x.)", "ax\nb"), ElementsAre("a", "x\n", "b"));
     EXPECT_THAT(divide("x.", "ax\nb"), ElementsAre("ax\nb"));
     EXPECT_THAT(divide("^b", "a\nb"), ElementsAre("a\n", "b"));
+    EXPECT_EQ(divide(R"(\\w)", "\xc2\xb2\xc2\xb2").size(), 2u);  // U+00B2
 }
 
 TEST(PretrainedTokenizer, PadsBatchesToTheLongestText) {
