@@ -38,8 +38,8 @@ endforeach()
 
 # Headers that few programs need. <axle/axle.h> does not include them, because each of them would
 # slow down the compilation of all programs. Most are raw kernels, parts of trackers, the profiler,
-# CUDA graphs, less common file formats, tokenizers, objects of DeepSpeed and Megatron-LM, and building blocks of
-# other headers.
+# CUDA graphs, less common file formats, tokenizers, objects of DeepSpeed and Megatron-LM, and
+# building blocks of other headers.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
