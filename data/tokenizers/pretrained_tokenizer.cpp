@@ -81,7 +81,12 @@ struct PretrainedTokenizer::State {
     explicit State(const Tree& file);
     // Returns the encoding of a text without special tokens. Without `details`, it has only ids.
     Encoding encode(std::string_view text, bool details) const;
-    Encoding encode(const TextPair& texts, const EncodeOptions& options) const;
+    // Returns the encoding of a text or of a pair, before padding.
+    Encoding encode(std::string_view text, std::optional<std::string_view> pair,
+                    const EncodeOptions& options) const;
+    // Returns the encoding of a text or of a pair.
+    Encoding encode_one(std::string_view text, std::optional<std::string_view> pair,
+                        const EncodeOptions& options) const;
     const std::string* token(std::int64_t id) const;
     std::int64_t vocab_size() const {
         return std::max(model->vocabulary().max_id(), added->max_id()) + 1;
@@ -187,11 +192,12 @@ Encoding PretrainedTokenizer::State::encode(std::string_view text, bool details)
     return encoding;
 }
 
-Encoding PretrainedTokenizer::State::encode(const TextPair& texts,
+Encoding PretrainedTokenizer::State::encode(std::string_view text,
+                                            std::optional<std::string_view> pair,
                                             const EncodeOptions& options) const {
-    Encoding first = encode(texts.first, true);
+    Encoding first = encode(text, true);
     std::optional<Encoding> second;
-    if (texts.second) second = encode(*texts.second, true);
+    if (pair) second = encode(*pair, true);
     if (options.truncation) {
         const std::int64_t special =
             options.add_special_tokens ? post_processor.count(second.has_value()) : 0;
@@ -205,6 +211,14 @@ Encoding PretrainedTokenizer::State::encode(const TextPair& texts,
                              truncation_options);
     }
     return post_processor.process(std::move(first), std::move(second), options.add_special_tokens);
+}
+
+Encoding PretrainedTokenizer::State::encode_one(std::string_view text,
+                                                std::optional<std::string_view> pair,
+                                                const EncodeOptions& options) const {
+    std::vector<Encoding> encodings = {encode(text, pair, options)};
+    if (options.padding) tokenizers::pad(encodings, *options.padding);
+    return std::move(encodings[0]);
 }
 
 PretrainedTokenizer::PretrainedTokenizer(std::shared_ptr<const State> state)
@@ -245,21 +259,20 @@ std::vector<std::int64_t> PretrainedTokenizer::encode(std::string_view text) con
 }
 
 Encoding PretrainedTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-    const TextPair texts(text);
-    return std::move(encode_batch(std::span(&texts, 1), options)[0]);
+    return state_->encode_one(text, std::nullopt, options);
 }
 
 Encoding PretrainedTokenizer::encode(std::string_view text, std::string_view pair,
                                      const EncodeOptions& options) const {
-    const TextPair texts(text, pair);
-    return std::move(encode_batch(std::span(&texts, 1), options)[0]);
+    return state_->encode_one(text, pair, options);
 }
 
 std::vector<Encoding> PretrainedTokenizer::encode_batch(std::span<const TextPair> texts,
                                                         const EncodeOptions& options) const {
     std::vector<Encoding> encodings;
     encodings.reserve(texts.size());
-    for (const TextPair& pair : texts) encodings.push_back(state_->encode(pair, options));
+    for (const auto& [first, second] : texts)
+        encodings.push_back(state_->encode(first, second, options));
     if (options.padding) tokenizers::pad(encodings, *options.padding);
     return encodings;
 }

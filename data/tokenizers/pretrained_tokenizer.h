@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/files/text.h"
@@ -71,13 +72,14 @@ struct EncodeOptions {
 
 // A text, or a pair of texts.
 struct TextPair {
-    TextPair(std::string_view first_) : first(first_) {}    // NOLINT: implicit
-    TextPair(const std::string& first_) : first(first_) {}  // NOLINT: implicit
-    TextPair(const char* first_) : first(first_) {}         // NOLINT: implicit
-    TextPair(std::string_view first_, std::string_view second_) : first(first_), second(second_) {}
+    TextPair(std::string first_) : first(std::move(first_)) {}  // NOLINT: implicit
+    TextPair(std::string_view first_) : first(first_) {}        // NOLINT: implicit
+    TextPair(const char* first_) : first(first_) {}             // NOLINT: implicit
+    TextPair(std::string first_, std::string second_)
+        : first(std::move(first_)), second(std::move(second_)) {}
 
-    std::string_view first;
-    std::optional<std::string_view> second;
+    std::string first;
+    std::optional<std::string> second;
 };
 
 // A tokenizer that is defined by a file tokenizer.json. Copies share the vocabulary. Several
