@@ -57,8 +57,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     // true. The weights are [batch, query time, key time], averaged over heads, or [batch, heads,
     // query time, key time] if `average` (average_attn_weights) is false; for one sequence, without
     // batch. The key time includes the keys of add_bias_kv and add_zero_attn. In training mode, the
-    // weights are those after dropout. Throws the errors of operator() for shapes and dtypes. Uses
-    // more time and memory than operator().
+    // weights are those after dropout. Throws ShapeError and DTypeError as operator() does, and
+    // ValueError unless the option dropout is in [0, 1]. Does not use a SequencePolicy. Uses more
+    // time and memory than operator().
     std::pair<Tensor, Tensor> forward_with_weights(const Tensor& query, const Tensor& key,
                                                    const Tensor& value,
                                                    const MultiheadAttentionMasks& masks = {},

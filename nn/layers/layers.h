@@ -1,4 +1,4 @@
-// Embedding and Dropout.
+// Embedding, with its options and its extension point EmbeddingPolicy, and Dropout.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,8 @@ struct Mixture {
 // Sends each token of x [..., width] to the experts that the router's `logits` [tokens, experts]
 // select. The output is the sum of the experts' outputs, weighted by the router's probabilities.
 // compute(rows, counts) must return the outputs [M, width] of the experts for rows [M, width] that
-// are ordered by expert; expert e has counts[e] rows. The host waits for the logits.
+// are ordered by expert; expert e has counts[e] rows. The host waits for the logits. Options must
+// be valid for MixtureOfExperts; they are not checked.
 Mixture mix_experts(const Tensor& x, const Tensor& logits, const MixtureOptions& options,
                     const std::function<Tensor(const Tensor& rows,
                                                const std::vector<std::int64_t>& counts)>& compute);

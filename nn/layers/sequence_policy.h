@@ -56,8 +56,8 @@ Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {
 // f64 or f32.
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype);
-// Returns these cosines and sines for `frequencies`: the head_size / 2 angles, in radians, by which
-// one position rotates.
+// Returns the cosines and sines [B, 1, T, 2 F] for rotary_positions(), for positions [B, T] (i64)
+// and F = head_size / 2 frequencies: the angles, in radians, by which one position rotates.
 Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequencies,
                        DType dtype);
 // Returns the positions [1, time] (i64) of this process's `time` tokens in the whole sequence.

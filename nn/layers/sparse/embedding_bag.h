@@ -24,9 +24,9 @@ struct EmbeddingBagOptions {
 // position in ids of the first id of each bag. Offsets begin with 0 and do not decrease.
 // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In mode
 // max, the host waits for the offsets. Throws ShapeError for other shapes, DTypeError unless ids
-// and offsets are i64 or i32, the errors of axle::embedding() for ids, UsageError for offsets of
-// 2-d ids, missing offsets, or per_sample_weights in other modes, and ValueError if offsets do not
-// begin with 0, decrease or exceed n (on a GPU, only in mode max).
+// and offsets are i64 or i32 and weight is floating, the errors of axle::embedding() for ids,
+// UsageError for offsets of 2-d ids, missing offsets, or per_sample_weights in other modes, and
+// ValueError if offsets do not begin with 0, decrease or exceed n (on a GPU, only in mode max).
 Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offsets = {},
                      const Tensor& per_sample_weights = {},
                      const EmbeddingBagOptions& options = {});

@@ -8,8 +8,8 @@
 
 namespace axle::nn {
 
-// Throws ValueError if the sizes of a convolution layer are invalid. The op checks strides, padding
-// and dilation in every call.
+// Throws ValueError unless in, out, the kernel sizes and groups are positive, and groups divides in
+// and out. The op checks strides, padding and dilation in every call.
 inline void check_conv_sizes(const char* who, std::int64_t in, std::int64_t out, const Dims& kernel,
                              std::int64_t groups) {
     bool positive = in > 0 && out > 0;
