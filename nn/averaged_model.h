@@ -52,7 +52,7 @@ class AveragedModel : public Model<AveragedModel<M>> {
     }
 
     // Adds the weights of `model` to the average. Throws ShapeError and changes nothing unless
-    // `model` has tensors of the same names and shapes as the average.
+    // `model` has tensors of the same names and shapes as the average, in the same order.
     void update_parameters(const M& model) {
         update_average(module, model, updates(), options);
         n_averaged.add_(1);

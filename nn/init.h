@@ -28,8 +28,9 @@ enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu
 double calculate_gain(Nonlinearity nonlinearity, double a = 0.01);
 
 // The following four functions do nothing if t is empty, and otherwise throw ShapeError if t has
-// fewer than two dimensions. fan_in is the product of all sizes except the first; fan_out is the
-// product of all sizes except the second.
+// fewer than two dimensions, and the errors of uniform_() or normal_(): for example, ValueError for
+// a negative gain. fan_in is the product of all sizes except the first; fan_out is the product of
+// all sizes except the second.
 
 enum class Fan : std::uint8_t { in, out };
 // Fill t from a uniform or normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 /
