@@ -18,7 +18,8 @@ namespace axle::accel {
 // A scope in which models of this thread are constructed without memory
 // (nn::init::DeferredWeights). prepare() then computes the initial values of one unit at a time,
 // and each process keeps its part. The values are the same as on one process. Has an effect only on
-// several processes, and only if zero3_init_flag of the active DeepSpeed plugin is true.
+// several processes, and only if zero3_init_flag of the active DeepSpeed plugin is true, as it is
+// by default in stage 3.
 class [[nodiscard]] Zero3Init {
   public:
     // If `enabled` is false, the scope has no effect, as in
