@@ -49,7 +49,9 @@ struct LoadOptions {
 };
 // The names that load_state_dict() could not match. Both lists are empty if `strict` was true.
 struct LoadReport {
-    std::vector<std::string> missing;     // names in the module but not in the state
+    // Names in the module but not in the state, except for buffers that are not required and for
+    // tied tensors that the state has under another name.
+    std::vector<std::string> missing;
     std::vector<std::string> unexpected;  // names in the state but not in the module
 };
 
