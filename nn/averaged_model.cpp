@@ -1,5 +1,6 @@
 #include "nn/averaged_model.h"
 
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -96,7 +97,8 @@ BatchNormUpdate::BatchNormUpdate(Module& model) : private_(make_owning<Private>(
 }
 
 BatchNormUpdate::~BatchNormUpdate() {
-    for (const std::function<void()>& restore : private_->restore) restore();
+    // In reverse order, because a module with two names was changed twice.
+    for (const std::function<void()>& restore : std::views::reverse(private_->restore)) restore();
 }
 
 bool BatchNormUpdate::needed() const { return private_->needed; }

@@ -117,5 +117,17 @@ TEST(UpdateBn, ComputesTheMeanStatisticsOfAllBatches) {
     EXPECT_EQ(net.norm.momentum, 0.1);
 }
 
+struct SharedNorm : nn::Model<SharedNorm> {
+    nn::BatchNorm1d norm{3};
+    Tensor forward(const Tensor& x) { return norm(norm(x)); }
+    void visit(nn::Visitor& v) override { v("first", norm), v("second", norm); }
+};
+
+TEST(UpdateBn, RestoresTheMomentumOfANormWithTwoNames) {
+    SharedNorm net;
+    nn::update_bn(net, std::vector<Tensor>{randn({8, 3})}, [&](const Tensor& x) { net(x); });
+    EXPECT_EQ(net.norm.momentum, 0.1);
+}
+
 }  // namespace
 }  // namespace axle::tests

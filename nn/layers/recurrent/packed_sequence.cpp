@@ -73,12 +73,20 @@ Lengths sorted_lengths(const Lengths& batch_sizes) {
     return lengths;
 }
 
-// Returns the position in sorted order of each sequence of the original order.
-Lengths sorted_positions(const PackedSequence& sequence) {
-    Lengths positions(static_cast<std::size_t>(sequence.batch()));
-    std::iota(positions.begin(), positions.end(), 0);
-    if (!sequence.unsorted_indices.defined()) return positions;
+// Returns the position in sorted order of each sequence of the original order. Throws ValueError if
+// unsorted_indices is not a permutation of the sequences.
+Lengths sorted_positions(const char* op, const PackedSequence& sequence) {
+    Lengths identity(static_cast<std::size_t>(sequence.batch()));
+    std::iota(identity.begin(), identity.end(), 0);
+    if (!sequence.unsorted_indices.defined()) return identity;
     const std::vector<double> values = sequence.unsorted_indices.to_vector();
+    std::vector<double> sorted = values;
+    std::ranges::sort(sorted);
+    if (!std::ranges::equal(sorted, identity))
+        throw ValueError(
+            str(op, ": unsorted_indices must contain each number from 0 to ", sequence.batch() - 1,
+                " once: it has ", values.size(), " numbers",
+                sorted.empty() ? "" : str(" from ", sorted.front(), " to ", sorted.back())));
     return {values.begin(), values.end()};
 }
 
@@ -164,7 +172,7 @@ std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
     Lengths starts;  // starts[t] is the first row of data with an element t
     std::int64_t total = 0;
     for (const std::int64_t size : sequence.batch_sizes) starts.push_back(total), total += size;
-    const Lengths positions = sorted_positions(sequence);
+    const Lengths positions = sorted_positions(kOp, sequence);
     const Lengths sorted = sorted_lengths(sequence.batch_sizes);
 
     // The row `total` is a row of padding.

@@ -68,7 +68,8 @@ struct UnpackOptions {
 };
 // Returns the sequences [T, B, ...], padded and in their original order, and their lengths (i64)
 // [B] on the CPU. Throws UsageError if sequence.data is undefined, and ValueError if total_length
-// is less than the largest length, or if the batch sizes do not fit sequence.data.
+// is less than the largest length, if the batch sizes do not fit sequence.data, or if
+// unsorted_indices is not a permutation of the sequences.
 std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& sequence,
                                               UnpackOptions options = {});
 // Returns the sequences [length, ...] in their original order. Throws the errors of

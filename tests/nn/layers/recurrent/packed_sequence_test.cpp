@@ -55,6 +55,18 @@ TEST(PackedSequence, ConvertsAndMovesItsTensors) {
     EXPECT_EQ(moved.batch_sizes, packed.batch_sizes);
 }
 
+TEST(PackedSequence, RejectsUnsortedIndicesThatAreNotAPermutation) {
+    nn::PackedSequence packed =
+        nn::pack_padded_sequence(zeros({4, 2, 3}), {2, 4}, {.enforce_sorted = false});
+    for (const Tensor& indices : {tensor({1}), tensor({0, 7}), tensor({1, 1}), tensor({-1, 0})}) {
+        packed.unsorted_indices = indices;
+        expect_error<ValueError>({"pad_packed_sequence: unsorted_indices must contain each number"},
+                                 [&] { nn::pad_packed_sequence(packed); });
+    }
+    packed.unsorted_indices = tensor({1, 0});
+    EXPECT_EQ(nn::pad_packed_sequence(packed).second.to_vector(), (std::vector<double>{2, 4}));
+}
+
 TEST(PackedSequence, RejectsInvalidLengthsAndBatchSizes) {
     const Tensor x = zeros({4, 2, 3});
     expect_error<ValueError>({"pack_padded_sequence: expected one length for each of 2", "1"},
