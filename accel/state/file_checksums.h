@@ -33,7 +33,7 @@ struct BlockChecksums {
 // Returns {"size": bytes, "crc32": checksum}. For a file that is larger than a block, adds
 // {"blocks": the checksums of all blocks, with 8 hexadecimal digits each}. If the file is larger
 // than kSmallestBlock and `block_size` is not kSmallestBlock, adds {"block_size": bytes}.
-// `block_size` must be a multiple of kSmallestBlock.
+// `block_size` must be a multiple of kSmallestBlock. Throws FileError if the file cannot be read.
 Tree describe_file(const InputFile& file, std::int64_t block_size = kSmallestBlock);
 // Returns the checksums in the result of describe_file(). Throws ValueError or IndexError if the
 // description is invalid.

@@ -1,9 +1,11 @@
 // Schedules of pipelines: for each rank, the list of actions that it executes in a training step.
 //
 //     dist::Schedule schedule = dist::make_schedule(dist::ScheduleKind::zero_bubble, 4, 8);
-//     dist::ScheduleReport report = dist::simulate(schedule, {.forward = 1, .backward = 2});
+//     dist::ScheduleReport report =  // dist/pipeline/simulation.h
+//         dist::simulate(schedule, {.forward = 1, .backward = 2});
 //
-// A schedule is data. Pipeline (pipeline.h) executes any schedule that simulate() accepts.
+// A schedule is data. Pipeline (pipeline.h) executes any schedule of training steps for the ranks
+// of its group that simulate() accepts.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,8 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
 // the parameters. They are the sum of pending gradients (not yet reduced) and reduced gradients.
 // Every rank gets its own gradients; their mean over all ranks is the gradient of the next update.
 // set_whole_gradients() restores the gradients, and removes gradients of parameters that are not in
-// the map, without communication.
+// the map, without communication. Throws ShapeError if a gradient does not have the shape of its
+// parameter.
 nn::StateDict whole_gradients(const nn::Module& model);
 void set_whole_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients);
 

@@ -373,7 +373,7 @@ TEST_F(AxleBench, RejectsLibrariesThatItCannotUse) {
     expect_bad("nameless", "bench: kernel 0 has no name or function");
 }
 
-TEST_F(AxleBench, RejectsFilesThatCannotBeWrittenBeforeItMeasures) {
+TEST_F(AxleBench, RejectsOutputFilesThatCannotBeWritten) {
     expect_refused({"bench", "softmax:4x8", "--json", "/nowhere/r.json"},
                    {"bench: the folder is not writable: '/nowhere'"});
     expect_refused({"bench", "softmax:4x8", "--html", folder_.path()},

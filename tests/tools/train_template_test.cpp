@@ -82,8 +82,8 @@ class TrainTemplate : public TrainerTest {
     std::string weights(const std::string& out) {
         return read_file(path(out, "model.safetensors"));
     }
-    // Expects that a resumed run logs the same rows as the run that saved its checkpoint, and ends
-    // with the same weights.
+    // Expects that a resumed run logs the rows that the run that saved its checkpoint logged after
+    // the checkpoint, and ends with the same weights.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);
         Arguments again = more;

@@ -52,7 +52,8 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// Sums rows of dy. Each thread sums kN adjacent columns of a row of dweight.
+// Sums the rows of dy that have the same id. Each thread computes kN adjacent elements of a row of
+// dweight.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,

@@ -145,7 +145,7 @@ TEST(ShardedState, IgnoresMissingAndUnexpectedNamesUnlessStrict) {
     EXPECT_NE(without_bias.weight.detach().to_vector(), with_bias.weight.detach().to_vector());
 }
 
-TEST(ShardedState, RejectsTheStateOfAnotherOptimizer) {
+TEST(ShardedState, RejectsOptimizerStateWithMoreParametersThanTheOptimizer) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::make_state_folders(folder);
     nn::Gpt model = Gpt64().make();
