@@ -44,9 +44,9 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
-// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32.
-// kernels::DelayedScaling (kernels/ops/quantize.h) documents the fields. `dtypes` contains the fp8
-// dtypes of the three tensors.
+// absolute values of their elements in previous steps. The history is [length, 3] and the scales
+// are [3, 2], both f32. kernels::DelayedScaling (kernels/ops/quantize.h) documents the fields.
+// `dtypes` contains the fp8 dtypes of the three tensors.
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

@@ -241,7 +241,8 @@ TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
             for (std::size_t i = 0; i < memory.size(); ++i)
                 const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
             auto* const model = new (memory.data()) HasAnOptional;
-            // `other` now represents a parameter at the address of a tensor that was destroyed.
+            // The memory of the empty optional now contains the address of `other`, as if it had
+            // held a tensor that was destroyed and `other` had been created at the same address.
             if (!is_parameter) other.set_requires_grad();
             EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
             const Tensor extra = parameter();

@@ -149,8 +149,8 @@ TEST(Fp16Pipeline, SkipsTheStepOnAllProcessesIfOneStageOverflows) {
     }
 }
 
-// Two layers. The gradient of the first layer's output overflows in f16, because the weights of the
-// second layer are large.
+// Two layers. With a loss scale of 512 or more, the scaled gradient of the first layer's output
+// overflows in f16, because the weights of the second layer are large.
 struct LargeWeights : nn::Model<LargeWeights> {
     nn::Linear in{4, 8}, out{8, 1};
 

@@ -64,7 +64,7 @@ TEST_P(OpsUnderAutocast, RunReductionsAndLossesInF32) {
 }
 
 // Covers 8.autocast.
-TEST_P(OpsUnderAutocast, KeepDTypesWithoutACastRuleOrWithEqualOperands) {
+TEST_P(OpsUnderAutocast, KeepDTypesWithoutACastRuleOrIfOperandsHaveTheSameDType) {
     for (const Autocast autocast : {Autocast::unchanged, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {
             for (const DType given : {f32, f16, bf16})

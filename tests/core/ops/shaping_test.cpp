@@ -82,7 +82,7 @@ TEST(ScatterReduce, PropagatesNaN) {
     }
 }
 
-TEST(IndexPut, IsRecordedForIndexAndValue) {
+TEST(IndexPut, PropagatesGradientsToOperandAndValue) {
     const Tensor x = zeros({3}, {.requires_grad = true});
     const Tensor value = ones({}, {.requires_grad = true});
     sum(index_put(x, {tensor({0, 2})}, value) * tensor({1.0, 2.0, 3.0})).backward();

@@ -124,7 +124,7 @@ TEST(SpatialConvolutionLayers, PadTheInputByTheirPaddingMode) {
     EXPECT_THAT(deep(PadMode::circular), ElementsAre(8, 8, 8));
 }
 
-TEST(SpatialConvolutionLayers, InvertTheShapesOfConvolutions) {
+TEST(TransposedConvolutionLayers, RestoreTheInputShapesOfConvolutions) {
     nn::Conv1d down1(3, 8, 4, {.stride = 2, .padding = 1});
     nn::ConvTranspose1d up1(8, 3, 4, {.stride = 2, .padding = 1});
     EXPECT_EQ(up1(down1(ones({2, 3, 10}))).shape(), (Shape{2, 3, 10}));
