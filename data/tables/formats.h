@@ -49,8 +49,8 @@ struct JsonLinesOptions {
     std::optional<std::int64_t> infer_rows = {};
 };
 
-// What a row of a text file is: a line, a paragraph (lines without an empty line between them), or
-// the complete file.
+// Selects the rows of a text file: its lines, its paragraphs (lines without an empty line between
+// them), or the complete file.
 enum class SampleBy : std::uint8_t { line, paragraph, document };
 
 // The options of text files. The rows have one column, "text". The text of a line or paragraph does

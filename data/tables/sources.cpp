@@ -268,7 +268,8 @@ Tree row_of(const std::vector<TableColumn>& columns, std::vector<Tree> values) {
 
 void update_row(Tree& row, Tree changes) {
     if (!changes.is_map())
-        throw ValueError(str("map: the function must return a map: it returned ", changes));
+        throw ValueError(
+            str("map: the function must return a map: it returned ", printable(str(changes))));
     for (auto& [key, value] : changes.entries()) row.set(key, std::move(value));
 }
 
