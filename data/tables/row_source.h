@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/tree/tree.h"
@@ -29,6 +30,8 @@ ColumnType type_of(const Tree& value);
 // Changes `type` so that a column of this type can contain values of `other` too: null fits every
 // type, and integers fit number. Returns false, and changes nothing, if the types do not fit.
 bool widen_type(ColumnType& type, ColumnType other);
+// Returns a text that identifies a value. Throws ValueError for a tensor.
+std::string key_of(const Tree& value);
 // Returns a value for a column of a type: converts integers for a column of numbers.
 Tree converted(Tree value, ColumnType type);
 

@@ -252,6 +252,11 @@ bool widen_type(ColumnType& type, ColumnType other) {
     return type == ColumnType::number && other == ColumnType::integer;
 }
 
+std::string key_of(const Tree& value) {
+    if (value.is_string()) return "\"" + value.string();
+    return to_json(value, -1);
+}
+
 Tree converted(Tree value, ColumnType type) {
     if (type == ColumnType::number && value.is_integer()) return value.number();
     return value;

@@ -30,12 +30,6 @@ std::vector<std::string> files_in(const std::string& folder) {
     return paths;
 }
 
-// Returns a text that identifies a value.
-std::string key_of(const Tree& value) {
-    if (value.is_string()) return "\"" + value.string();
-    return to_json(value, -1);
-}
-
 }  // namespace
 
 Table::Table(std::shared_ptr<const RowSource> source)

@@ -50,8 +50,7 @@ Classes classes_of(const Table& table, const std::string& name) {
     for (std::int64_t i = 0; i < table.size(); ++i) {
         const Tree row = column.get(i);
         const Tree& value = row.entries()[0].value;
-        const auto [found, is_new] = known.emplace(
-            value.is_string() ? "\"" + value.string() : to_json(value, -1), classes.counts.size());
+        const auto [found, is_new] = known.emplace(key_of(value), classes.counts.size());
         if (is_new) classes.counts.push_back(0);
         ++classes.counts[found->second];
         classes.of_row.push_back(found->second);
