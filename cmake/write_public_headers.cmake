@@ -65,7 +65,7 @@ set(only_by_path
     "^nn/layers/spatial/"
     "^nn/models/transformer[.]h"
     "^nn/models/(text|vision)/"
-    "^nn/precision/"
+    "^nn/(adapters|precision)/"
     "^nn/layers/parametrize/orthogonal[.]h"
     "^optim/algorithms/(adamw_8bit|lookahead|prodigy|sparse_adam)[.]h"
     "^optim/state_file[.]h")

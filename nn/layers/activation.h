@@ -1,11 +1,15 @@
-// Modules without parameters that call one function, for use in Sequential.
+// Modules without parameters that call one function, for use in Sequential, and apply_activation().
 #pragma once
 
 #include <cstdint>
 
+#include "core/ops.h"
 #include "nn/module.h"
 
 namespace axle::nn {
+
+// Returns activation(x), for policies whose product has no fused activation.
+Tensor apply_activation(const Tensor& x, Activation activation);
 
 class ReLU : public Model<ReLU> {
   public:

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "nn/layers/activation.h"
 
 namespace axle::nn {
 
@@ -42,6 +43,22 @@ void Linear::visit(Visitor& v) {
     v("weight", weight);
     v("bias", bias);
     if (policy != nullptr) v("policy", *policy);
+}
+
+Tensor apply_activation(const Tensor& x, Activation activation) {
+    switch (activation) {
+        case Activation::none:
+            return x;
+        case Activation::relu:
+            return relu(x);
+        case Activation::gelu:
+            return gelu(x);
+        case Activation::gelu_tanh:
+            return gelu(x, Gelu::tanh);
+        case Activation::silu:
+            return silu(x);
+    }
+    return x;
 }
 
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {

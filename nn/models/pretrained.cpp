@@ -69,10 +69,14 @@ void check_row(const char* who, const char* what, std::optional<std::int64_t> va
 
 // --- config.json
 
-ConfigFields::ConfigFields(const char* who, std::string_view text, const char* model_type)
+ConfigFields::ConfigFields(const char* who, std::string_view text)
     : who_(who), fields_(from_json(text)) {
     if (!fields_.is_map())
-        throw ValueError(str(who, ": config.json must contain a JSON object: ", shown(fields_)));
+        throw ValueError(str(who, ": the file must contain a JSON object: ", shown(fields_)));
+}
+
+ConfigFields::ConfigFields(const char* who, std::string_view text, const char* model_type)
+    : ConfigFields(who, text) {
     require("model_type", model_type);
 }
 

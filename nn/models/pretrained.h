@@ -1,4 +1,4 @@
-// Private to nn/models: loads models from folders in Hugging Face's layout. A folder contains
+// Private to nn: loads models from folders in Hugging Face's layout. A folder contains
 // config.json and the weights (nn/files/weight_files.h) as model.safetensors or pytorch_model.bin,
 // each possibly split into shards; safetensors files take precedence. The files are not trusted:
 // names and shapes are compared with the model before memory is allocated for a weight.
@@ -50,7 +50,9 @@ void check_row(const char* who, const char* what, std::optional<std::int64_t> va
 // a field has the wrong type, read() throws ValueError "who: name: reason".
 class ConfigFields {
   public:
-    // Throws ValueError unless the text is a JSON object with this model_type or without one.
+    // Throws ValueError unless the text is a JSON object.
+    ConfigFields(const char* who, std::string_view text);
+    // Also throws ValueError if the object has another model_type.
     ConfigFields(const char* who, std::string_view text, const char* model_type);
 
     void read(const char* name, std::int64_t& value) const;

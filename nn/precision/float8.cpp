@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/profiler/profiler.h"
+#include "nn/layers/activation.h"
 
 namespace axle::nn {
 namespace {
@@ -25,22 +26,6 @@ Tensor pad_rows_to_multiple(const Tensor& x) {
 
 Float8Tensor first_rows(const Float8Tensor& x, std::int64_t n) {
     return {narrow(x.values, 0, 0, n), x.scale};
-}
-
-Tensor apply_activation(const Tensor& x, Activation activation) {
-    switch (activation) {
-        case Activation::none:
-            return x;
-        case Activation::relu:
-            return relu(x);
-        case Activation::gelu:
-            return gelu(x);
-        case Activation::gelu_tanh:
-            return gelu(x, Gelu::tanh);
-        case Activation::silu:
-            return silu(x);
-    }
-    return x;
 }
 
 // A tensor saved for the backward pass, with its scale.

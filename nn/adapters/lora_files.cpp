@@ -1,0 +1,194 @@
+// Reads and writes adapter folders in PEFT's format: adapter_config.json and
+// adapter_model.safetensors, whose names are "base_model.model.<name in the model>". PEFT also
+// reads adapter_model.bin, a file of torch.save.
+#include <algorithm>
+#include <filesystem>
+#include <unordered_set>
+
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "nn/adapters/lora_layers.h"
+#include "nn/files/weight_files.h"
+#include "nn/models/pretrained.h"
+
+namespace axle::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kWeights = "adapter_model.safetensors";
+constexpr const char* kTorchWeights = "adapter_model.bin";
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kPolicy = ".policy.";
+
+bool is_bias(const std::string& name) { return name == "bias" || name.ends_with(".bias"); }
+
+// The names of an adapter's tensors in the model and in files.
+class AdapterNames {
+  public:
+    AdapterNames(const std::vector<LoraLayer>& layers, const LoraConfig& config) : config_(config) {
+        for (const LoraLayer& one : layers) adapted_.insert(one.name);
+    }
+
+    // Returns whether a tensor of the model belongs to the adapter.
+    bool contains(const std::string& name) const {
+        const std::size_t policy = name.rfind(kPolicy);
+        if (policy != std::string::npos && adapted_.contains(name.substr(0, policy))) return true;
+        if (std::ranges::any_of(config_.modules_to_save, [&](const std::string& module) {
+                return name.starts_with(module + ".");
+            }))
+            return true;
+        switch (config_.bias) {
+            case LoraConfig::Bias::none:
+                return false;
+            case LoraConfig::Bias::all:
+                return is_bias(name);
+            case LoraConfig::Bias::lora_only:
+                return is_bias_of_adapted(name);
+        }
+        return false;
+    }
+
+    std::string in_file(std::string name) const {
+        const std::size_t policy = name.rfind(kPolicy);
+        if (policy != std::string::npos)
+            name.replace(policy, kPolicy.size(), ".");
+        else if (is_bias_of_adapted(name))
+            name.insert(name.size() - std::string_view("bias").size(), "base_layer.");
+        return std::string(kPrefix) + name;
+    }
+
+  private:
+    bool is_bias_of_adapted(const std::string& name) const {
+        return is_bias(name) && adapted_.contains(name.substr(0, name.rfind('.')));
+    }
+
+    const LoraConfig& config_;
+    std::unordered_set<std::string> adapted_;
+};
+
+// Returns the tensors of the adapter with their names in the model.
+StateDict adapter_state(const Module& model, const AdapterNames& names) {
+    StateDict state = model.saved_state();
+    std::erase_if(state, [&](const auto& one) { return !names.contains(one.first); });
+    return state;
+}
+
+// Undoes add_lora() at the end of the scope if it was called between begin() and commit().
+class Undo {
+  public:
+    explicit Undo(Module& model) : model_(model) {
+        for (const Tensor& parameter : model.parameters())
+            flags_.emplace_back(parameter, parameter.requires_grad());
+    }
+    ~Undo() {
+        if (!is_needed_) return;
+        for (const auto& [name, module] : model_.named_modules())
+            if (auto* layer = dynamic_cast<Linear*>(module);
+                layer != nullptr && dynamic_cast<LoraLinear*>(layer->policy.get()) != nullptr)
+                layer->policy = nullptr;
+        for (auto& [parameter, flag] : flags_) parameter.requires_grad_(flag);
+    }
+    Undo(const Undo&) = delete;
+    Undo& operator=(const Undo&) = delete;
+    // Called when add_lora() has succeeded.
+    void begin() { is_needed_ = true; }
+    void commit() { is_needed_ = false; }
+
+  private:
+    Module& model_;
+    std::vector<std::pair<Tensor, bool>> flags_;
+    bool is_needed_ = false;
+};
+
+// Calls f, and throws its ValueError, ShapeError or DTypeError as a FileError with the path.
+template <class F>
+auto in_file(const fs::path& path, F&& f) {
+    const auto fail = [&](const Error& error) {
+        throw FileError(str(printable(path.string()), ": ", error.what()));
+    };
+    try {
+        return f();
+    } catch (const ValueError& error) {
+        fail(error);
+    } catch (const ShapeError& error) {
+        fail(error);
+    } catch (const DTypeError& error) {
+        fail(error);
+    }
+    std::abort();  // not reached
+}
+
+fs::path weights_path(const fs::path& folder) {
+    std::error_code unreadable;
+    if (!fs::exists(folder / kWeights, unreadable) &&
+        fs::exists(folder / kTorchWeights, unreadable))
+        return folder / kTorchWeights;
+    return folder / kWeights;
+}
+
+// Copies the weights of the files into the adapter of the model.
+void load_weights(Module& model, const LoraConfig& config, const WeightFiles& files) {
+    const std::vector<LoraLayer> layers = lora_layers(model, "load_adapter");
+    const AdapterNames names(layers, config);
+    StateDict state;
+    std::unordered_set<std::string> known;
+    for (auto& [name, tensor] : adapter_state(model, names)) {
+        const std::string file_name = names.in_file(name);
+        const auto found = files.weights().find(file_name);
+        if (found == files.weights().end())
+            throw ValueError(
+                str("the adapter needs the tensor ", printable(file_name), ", which is missing"));
+        known.insert(file_name);
+        state.emplace_back(name, found->second.mapped());
+    }
+    for (const auto& [name, weight] : files.weights())
+        if (!known.contains(name))
+            throw ValueError(
+                str("the tensor ", printable(name), " belongs to no adapted layer of the model"));
+    model.load_state_dict(state, {.strict = false});
+}
+
+}  // namespace
+
+void save_adapter(const Module& model, const std::string& directory,
+                  const SaveAdapterOptions& options) {
+    // Only functions that change modules list them.
+    auto& listed = const_cast<Module&>(model);
+    const std::vector<LoraLayer> layers = lora_layers(listed, "save_adapter");
+    if (!options.is_main_process) return;
+    const LoraConfig& config = layers.front().lora->config();
+    const AdapterNames names(layers, config);
+    NamedTensors tensors;
+    for (auto& [name, tensor] : adapter_state(model, names))
+        tensors.emplace_back(names.in_file(name), tensor);
+    Tree entries = from_json(config.to_json());
+    entries.set("fan_in_fan_out", layers.front().layer->options().transposed);
+
+    create_directories(directory, Durability::full);
+    const fs::path folder(directory);
+    save_safetensors((folder / kWeights).string(), tensors, {{"format", "pt"}});
+    write_file_atomically((folder / kConfig).string(), to_json(entries) + "\n");
+}
+
+LoraConfig load_adapter(Module& model, const std::string& directory,
+                        const LoadAdapterOptions& options) {
+    const fs::path folder(directory), config_path = folder / kConfig;
+    const std::string text = read_file(config_path.string(), kMaxConfig);
+    const LoraConfig config = in_file(config_path, [&] { return LoraConfig::from_json(text); });
+    const WeightFiles files(weights_path(folder).string());
+    Undo undo(model);
+    in_file(config_path, [&] { return add_lora(model, config); });
+    undo.begin();
+    const LoraConfig effective = lora_layers(model, "load_adapter").front().lora->config();
+    in_file(files.path(), [&] {
+        load_weights(model, effective, files);
+        return 0;
+    });
+    if (!options.is_trainable) model.requires_grad_(false);
+    undo.commit();
+    return effective;
+}
+
+}  // namespace axle::nn
