@@ -26,7 +26,7 @@
 #include "dist/group/process_group.h"
 #include "dist/pipeline/schedule.h"
 #include "dist/sharding/full_state.h"
-#include "nn/models/generate.h"
+#include "nn/generation/generate.h"
 #include "nn/module.h"
 #include "nn/pieces.h"
 #include "optim/optimizer.h"

@@ -161,10 +161,22 @@ Tensor Gpt::loss(const Tensor& ids, const Tensor& labels, const Tensor& position
     });
 }
 
-std::vector<std::int64_t> Gpt::generate(std::vector<std::int64_t> ids, std::int64_t count,
-                                        GenerateOptions options) {
-    const auto logits = [this](const Tensor& window) { return (*this)(window); };
-    return nn::generate(*this, logits, config.block_size, std::move(ids), count, options);
+DecoderFunctions Gpt::decoder() {
+    return {.logits =
+                [this](const Tensor& ids, const Tensor& position_ids,
+                       const DecoderFunctions::LastTokens& last) {
+                    return enter([&] { return head_logits(last(hidden(ids, position_ids))); });
+                },
+            .longest = config.block_size};
+}
+
+TokenIds Gpt::generate(TokenIds ids, std::int64_t count, const GenerateOptions& options) {
+    return generate_batch({std::move(ids)}, count, options).front();
+}
+
+std::vector<TokenIds> Gpt::generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
+                                          const GenerateOptions& options) {
+    return nn::generate(*this, decoder(), std::move(prompts), count, options);
 }
 
 }  // namespace axle::nn

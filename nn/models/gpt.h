@@ -11,12 +11,12 @@
 
 #include "core/tree/tree.h"
 #include "nn/files/pretrained.h"
+#include "nn/generation/generate.h"
 #include "nn/layers/container.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/extension_points.h"
-#include "nn/models/generate.h"
 #include "nn/models/output.h"
 
 namespace axle::nn {
@@ -149,11 +149,11 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes precedence over
     // "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
-    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Each token depends
-    // on at most block_size tokens before it. Throws ValueError if `ids` is empty, or if count,
-    // top_k or temperature is negative.
-    std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
-                                       GenerateOptions options = {});
+    // Appends up to `count` tokens to `ids`, or to each of the prompts, and returns the complete
+    // sequences. nn::generate() documents the options and the errors.
+    TokenIds generate(TokenIds ids, std::int64_t count, const GenerateOptions& options = {});
+    std::vector<TokenIds> generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
+                                         const GenerateOptions& options = {});
     // The weight of the output head is tied to the token embedding.
     void visit(Visitor& v) override {
         v("transformer", transformer), v("lm_head.weight", transformer.wte.weight);
@@ -168,6 +168,7 @@ struct Gpt : Model<Gpt>, LanguageHead {
     GptTransformer transformer;
 
   private:
+    DecoderFunctions decoder();
     Tensor hidden(const Tensor& ids, const Tensor& position_ids);
     static void check_labels(const Tensor& ids, const Tensor& labels);
 };

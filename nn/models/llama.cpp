@@ -211,11 +211,23 @@ Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attent
     });
 }
 
-std::vector<std::int64_t> Llama::generate(std::vector<std::int64_t> ids, std::int64_t count,
-                                          GenerateOptions options) {
-    const auto logits = [this](const Tensor& window) { return (*this)(window); };
-    return nn::generate(*this, logits, config.max_position_embeddings, std::move(ids), count,
-                        options);
+DecoderFunctions Llama::decoder() {
+    return {
+        .logits =
+            [this](const Tensor& ids, const Tensor& position_ids,
+                   const DecoderFunctions::LastTokens& last) {
+                return enter([&] { return head_logits(last(model(ids, Tensor(), position_ids))); });
+            },
+        .longest = config.max_position_embeddings};
+}
+
+TokenIds Llama::generate(TokenIds ids, std::int64_t count, const GenerateOptions& options) {
+    return generate_batch({std::move(ids)}, count, options).front();
+}
+
+std::vector<TokenIds> Llama::generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
+                                            const GenerateOptions& options) {
+    return nn::generate(*this, decoder(), std::move(prompts), count, options);
 }
 
 }  // namespace axle::nn

@@ -11,12 +11,12 @@
 
 #include "core/tree/tree.h"
 #include "nn/files/pretrained.h"
+#include "nn/generation/generate.h"
 #include "nn/layers/container.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/extension_points.h"
-#include "nn/models/generate.h"
 #include "nn/models/output.h"
 #include "nn/models/rope.h"
 
@@ -190,10 +190,11 @@ struct Llama : Model<Llama>, LanguageHead {
     // "attention_mask", "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes
     // precedence over "labels". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
-    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // if `ids` is empty, or if count, top_k or temperature is negative.
-    std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
-                                       GenerateOptions options = {});
+    // Appends up to `count` tokens to `ids`, or to each of the prompts, and returns the complete
+    // sequences. nn::generate() documents the options and the errors.
+    TokenIds generate(TokenIds ids, std::int64_t count, const GenerateOptions& options = {});
+    std::vector<TokenIds> generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
+                                         const GenerateOptions& options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
     std::vector<std::string> no_split_modules() const override { return {"LlamaDecoderLayer"}; }
     const char* head_name() const override { return "lm_head"; }
@@ -206,6 +207,7 @@ struct Llama : Model<Llama>, LanguageHead {
     Tensor lm_head;  // [vocab_size, C]; the embedding's weight if tie_word_embeddings is true
 
   private:
+    DecoderFunctions decoder();
     static void check_labels(const Tensor& ids, const Tensor& labels);
 };
 

@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "kernels/error.h"
 #include "kernels/thread_pool.h"
-#include "nn/models/generate.h"
+#include "nn/generation/generate.h"
 #include "optim/sgd.h"
 #include "tests/allocation/failing_new.h"
 #include "tests/allocation/training_step.h"

@@ -219,11 +219,24 @@ ModelOutput Mixtral::outputs(const Tree& batch) {
     return outputs(inputs[0], inputs[4].defined() ? inputs[4] : inputs[1], inputs[2], inputs[3]);
 }
 
-std::vector<std::int64_t> Mixtral::generate(std::vector<std::int64_t> ids, std::int64_t count,
-                                            GenerateOptions options) {
-    const auto logits = [this](const Tensor& window) { return (*this)(window); };
-    return nn::generate(*this, logits, config.max_position_embeddings, std::move(ids), count,
-                        options);
+DecoderFunctions Mixtral::decoder() {
+    return {.logits =
+                [this](const Tensor& ids, const Tensor& position_ids,
+                       const DecoderFunctions::LastTokens& last) {
+                    return enter([&] {
+                        return linear(last(model(ids, Tensor(), position_ids).first), lm_head);
+                    });
+                },
+            .longest = config.max_position_embeddings};
+}
+
+TokenIds Mixtral::generate(TokenIds ids, std::int64_t count, const GenerateOptions& options) {
+    return generate_batch({std::move(ids)}, count, options).front();
+}
+
+std::vector<TokenIds> Mixtral::generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
+                                              const GenerateOptions& options) {
+    return nn::generate(*this, decoder(), std::move(prompts), count, options);
 }
 
 }  // namespace axle::nn

@@ -1,0 +1,79 @@
+#include "nn/generation/decoding.h"
+
+#include <algorithm>
+
+#include "core/ops.h"
+
+namespace axle::nn {
+
+Decoding::Decoding(const DecoderFunctions& decoder, Device device, std::int64_t capacity,
+                   bool use_cache)
+    : decoder_(decoder), device_(device) {
+    // A context of this thread changes attention already, for example because processes share the
+    // sequences.
+    if (use_cache && forward_context() == nullptr)
+        cache_ = std::make_shared<KeyValueCache>(std::min(capacity, decoder.longest));
+}
+
+// Returns the logits at the token last[i] of each row i of ids [n, T].
+Tensor Decoding::run(const Tensor& ids, const Tensor& positions,
+                     const std::vector<std::int64_t>& last) const {
+    const auto of_last = [&](const Tensor& hidden) {
+        const auto [least, most] = std::ranges::minmax(last);
+        if (least == most) return hidden.select(1, most);
+        const Tensor rows = arange(hidden.size(0), {.dtype = i64, .device = hidden.device()});
+        const Tensor columns = tensor(last, {std::ssize(last)}).to(hidden.device());
+        return hidden.index({rows, columns});
+    };
+    return decoder_.logits(ids, positions, of_last).to(f32);
+}
+
+// Passes whole sequences, or their last tokens that the model accepts. Shorter sequences are padded
+// at the end, which changes no earlier token.
+Tensor Decoding::logits_of_windows(const std::vector<TokenIds>& sequences) const {
+    std::int64_t time = 0;
+    for (const TokenIds& ids : sequences) time = std::max(time, std::ssize(ids));
+    time = std::min(time, decoder_.longest);
+    TokenIds padded;
+    std::vector<std::int64_t> last;
+    for (const TokenIds& ids : sequences) {
+        const std::int64_t count = std::min(std::ssize(ids), time);
+        padded.insert(padded.end(), ids.end() - count, ids.end());
+        padded.insert(padded.end(), static_cast<std::size_t>(time - count), 0);
+        last.push_back(count - 1);
+    }
+    return run(tensor(padded, {std::ssize(sequences), time}).to(device_), {}, last);
+}
+
+Tensor Decoding::logits_of_last_tokens(const std::vector<TokenIds>& sequences) const {
+    const std::int64_t count = std::ssize(sequences);
+    TokenIds tokens;
+    std::vector<std::int64_t> positions;
+    for (const TokenIds& ids : sequences) {
+        tokens.push_back(ids.back());
+        positions.push_back(std::ssize(ids) - 1);
+    }
+    cache_->begin(positions, device_);
+    return run(tensor(tokens, {count, 1}).to(device_), tensor(positions, {count, 1}).to(device_),
+               std::vector<std::int64_t>(sequences.size(), 0));
+}
+
+Tensor Decoding::logits(const std::vector<TokenIds>& sequences) {
+    const bool fits = std::ranges::all_of(
+        sequences, [&](const TokenIds& ids) { return std::ssize(ids) <= decoder_.longest; });
+    if (!fits) cache_.reset();
+    if (cache_ == nullptr) return logits_of_windows(sequences);
+    const ForwardContextGuard guard(cache_);
+    if (is_filled_) return logits_of_last_tokens(sequences);
+    cache_->begin({}, device_);
+    const Tensor result = logits_of_windows(sequences);
+    is_filled_ = cache_->is_complete();
+    if (!is_filled_) cache_.reset();  // the model does not call attention(), or not on this thread
+    return result;
+}
+
+void Decoding::select(const std::vector<std::int64_t>& sequences) {
+    if (cache_ != nullptr) cache_->select(sequences);
+}
+
+}  // namespace axle::nn
