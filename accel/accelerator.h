@@ -13,8 +13,7 @@
 //         optimizer.zero_grad();
 //     }
 //
-// With several processes the same loop trains one model on the whole dataset: loaders are sharded,
-// and gradients are averaged (dist/group/process_group.h).
+// With several processes, loaders are sharded, and gradients are averaged over the processes.
 #pragma once
 
 #include <concepts>
@@ -65,9 +64,9 @@ struct AcceleratorParts;
 // calls must come from one thread at a time, in the same order on all processes.
 class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
-    // Throws ValueError for invalid options, and if an existing Accelerator of this thread has
-    // another precision or device. Throws UsageError for contradictory options, NotImplementedError
-    // for missing features, and the errors of PartialState.
+    // Throws ValueError for invalid options, and if they select another precision or device than an
+    // existing Accelerator of this thread. Throws UsageError for contradictory options,
+    // NotImplementedError for missing features, and the errors of PartialState.
     explicit Accelerator(AcceleratorOptions options = {});
     // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
@@ -78,7 +77,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // the arguments: nothing is wrapped. Moves models to the device, shards loaders, and attaches
     // hooks. A raw or smart pointer or an optional stands for its object; an empty one throws
     // UsageError. A range or map stands for its elements or values. Other arguments and prepared
-    // objects are not changed. Throws the errors of nn::Module::check_visit().
+    // objects are not changed. Throws the errors of nn::Module::check_visit(), of the plugins and
+    // of accel::prepare_data_loader(), and ValueError (see verify_device_map()).
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);
@@ -90,7 +90,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);
     // Prepares one object; the options are ignored if it is already prepared. In evaluation_mode a
-    // model is not broadcast, and its gradients are not averaged.
+    // model is not divided, sharded or broadcast, and its gradients are not averaged.
     template <std::derived_from<nn::Module> Model>
     Model& prepare_model(Model& model, std::optional<bool> device_placement = {},
                          bool evaluation_mode = false);
@@ -105,8 +105,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Selects the plugin of deepspeed_plugins that later calls of prepare() use. Throws ValueError
     // if no plugin has this name.
     void select_deepspeed_plugin(std::string_view name);
-    // Returns the model, which is not wrapped. keep_fp32_wrapper = false removes mixed precision
-    // from a prepared model, which then runs without autocast and keeps the dtype of its outputs.
+    // Returns the model, which is not wrapped. keep_fp32_wrapper = false turns off autocast and the
+    // conversion of outputs to f32 for a prepared model.
     template <class T>
     T& unwrap_model(T& model, bool keep_fp32_wrapper = true, bool keep_torch_compile = true);
     // Returns whether the parameters are on several devices, including the meta device of offloaded
@@ -125,8 +125,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
         free_memory(owners...);
     }
 
-    // --- gradient accumulation and synchronization. Models in arguments must be prepared (else
-    // UsageError).
+    // --- gradient accumulation and synchronization. Throw UsageError for a model that is not
+    // prepared, unless the call does nothing with the model.
 
     // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If
     // not, optimizer.step() and zero_grad() do nothing. Gradients of the given models (default:
@@ -146,7 +146,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Returns a scope in which processes may have different numbers of batches (dist::Join). In it,
     // even_batches, if given, replaces the setting of the loader configuration. If it is false,
     // loaders of map-style and sharded datasets repeat no samples. Has no effect on one process.
-    // Throws UsageError for a model that is sharded or has a pipeline.
+    // Throws UsageError if a model is sharded or has a pipeline, and the errors of dist::Join.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of the model, or nullptr if there is none.
@@ -169,14 +169,14 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // batch does not have `rows` rows. If several processes read the same data, only one process
     // has valid rows.
     std::int64_t valid_rows(std::int64_t rows) const;
-    // Returns a view of the loader without its first batches, to resume a pass (data/loading).
+    // Returns a view that skips batches, to resume a pass. Throws ValueError for a negative number.
     data::SkipDataLoader skip_first_batches(data::DataLoader& loader,
                                             std::int64_t num_batches = 0) const;
 
     // --- backward and gradients
 
     // Computes the gradients of loss / gradient_accumulation_steps(), multiplied by the loss scale
-    // in fp16. Gradients are added to the `grad` of each leaf.
+    // in fp16, and adds them to the `grad` of the leaves. Throws the errors of Tensor::backward().
     void backward(const Tensor& loss, const BackwardOptions& options = {});
     // Computes the gradients of a loss that is a sum over `weight` items, such as tokens. The loss
     // of an update is the sum of its losses divided by the sum of their weights, over all
@@ -184,7 +184,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // are zero if all weights are zero. In fp16 the loss scale becomes lower than for a mean loss.
     // `weight` is a finite number >= 0 (else ValueError) or a one-element tensor (else ShapeError),
     // not read on the host. Throws UsageError if an update mixes losses with and without a weight,
-    // if the loss has no prepared parameter, or during capture (the step then runs eagerly).
+    // if the loss depends on no prepared parameter, or during capture (the step then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Runs the forward and backward pass of a batch through the stages of a prepared model
@@ -195,10 +195,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
                          const std::function<Tensor(const Tensor&, const Tree&)>& loss = {});
     // Returns the stages of a prepared model. Throws UsageError for a model without a pipeline.
     dist::Pipeline& pipeline(nn::Module& model) const;
-    // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is
-    // updated as soon as its gradient is final. With several processes, it is updated after the
-    // backward pass. Each call is an update. Throws ValueError if learning_rate is nullopt or no
-    // LOMO optimizer is prepared, and UsageError if fp16 scales the loss.
+    // Replaces backward() and step() for prepared LOMO optimizers: updates each parameter as soon
+    // as its gradient is final or, with several processes, after the backward pass. Each call is an
+    // update. Throws ValueError if learning_rate is nullopt or no LOMO optimizer is prepared,
+    // UsageError if fp16 scales the loss, and the errors of fused_backward() (optim/lomo.h).
     void lomo_backward(const Tensor& loss, std::optional<double> learning_rate);
     // Clip gradients as in optim/clip.h, after unscaling them in fp16. clip_grad_norm_ returns the
     // norm before clipping. Throw UsageError if sync_gradients() is false.
@@ -274,16 +274,16 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     }
     // Adds the objects in order. Throws ValueError with the indices of null pointers.
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
-    // Saves a checkpoint of models, optimizers, schedulers, loaders with their positions, random
-    // states, registered objects, the state of replicas (dist::DataParallel::state_dict) and,
-    // between two updates, gradients (NotImplementedError for a pipeline). Returns its path. The
-    // directory is complete or absent (accel/state/checkpoint.h). With automatic_checkpoint_naming
-    // (accel/config/project.h) output_dir is ignored; throws ValueError if the directory exists.
-    // Without it, output_dir must be given and equal on all processes (else ValueError), and
-    // replaces an existing checkpoint. Throws FileError if a file can't be written (if
-    // asynchronous: in wait_for_saves()). Throws UsageError if output_dir is or contains the
-    // working directory, or if a prepared model, optimizer or scheduler was destroyed or prepared
-    // by another Accelerator and none was prepared later.
+    // Saves a checkpoint of models, optimizers, schedulers, loaders with their positions, the loss
+    // scale, random states, registered objects, the state of replicas
+    // (dist::DataParallel::state_dict) and, between two updates, gradients (NotImplementedError for
+    // a pipeline). Returns its path. The directory is complete or absent. With
+    // automatic_checkpoint_naming, output_dir is ignored; throws ValueError if the directory
+    // exists. Without it, output_dir must be given and equal on all processes (else ValueError),
+    // and replaces an existing checkpoint. Throws FileError if a file can't be written (if
+    // asynchronous: in wait_for_saves()), and UsageError if output_dir is or contains the working
+    // directory, or if a prepared model, optimizer or scheduler was destroyed or prepared by
+    // another Accelerator and none was prepared later.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();
@@ -305,9 +305,9 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // processes divide the model, returns copies of all elements on process 0, and an empty map on
     // the other processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
-    // Writes the weights to a folder as safetensors files (nn/files/weight_files.h) on the main
-    // process, or on the main process of each machine (SaveModelOptions). Call wait_for_everyone()
-    // before other processes read. All processes must call this function if they divide the model.
+    // Writes the weights to a folder as safetensors files on the main process, or on one process of
+    // each machine (SaveModelOptions). Throws FileError if that fails. Call wait_for_everyone()
+    // before other processes read. If processes divide the model, all must call this function.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process
@@ -349,14 +349,14 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Gathers values computed from the current batch and removes rows that repeat earlier samples.
     // Over a pass, the results contain each sample's row once, in the loader's order. Tensors
     // without one row per sample are gathered unchanged. With use_gather_object, or if a leaf is
-    // not a tensor, acts as dist::gather_object and also removes repeated list elements.
+    // neither tensor nor null, acts as dist::gather_object and also removes repeated list elements.
     Tree gather_for_metrics(const Tree& input, bool use_gather_object = false) const;
     template <StructuredType T>
     T gather_for_metrics(const T& input, bool use_gather_object = false) const;
 
     // --- configuration
 
-    // Returns the resolved options, with values from the environment and defaults.
+    // Returns the options, in which plugins are resolved (environment variables and defaults).
     const AcceleratorOptions& options() const { return options_; }
     const DataLoaderConfiguration& dataloader_config() const;
     const ProjectConfiguration& project_configuration() const;
