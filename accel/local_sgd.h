@@ -26,8 +26,8 @@ namespace axle::accel {
 class [[nodiscard]] LocalSGD {
   public:
     // Throws ValueError if local_sgd_steps is less than 1, and UsageError if the model is not
-    // prepared. Also throws UsageError if `enabled` is true and processes share the parameters
-    // (sharding, tensor parallel).
+    // prepared. Also throws UsageError if `enabled` is true and processes divide the model
+    // (sharding, pipeline or tensor parallel).
     LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
              bool enabled = true);
 

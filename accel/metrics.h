@@ -70,7 +70,7 @@ class Metric : public Checkpointable {
     // Returns the sums over all processes, on the CPU.
     Tree state_dict() const override;
     // Loads the result of state_dict(), which must be the same on all processes. Throws ValueError
-    // for the state of another metric.
+    // for the state of another metric, and IndexError if an entry is missing.
     void load_state_dict(const Tree& state) override;
 
   protected:

@@ -48,8 +48,9 @@ struct CompileOptions {
 // the largest one. Other tensors that the function stores, except gradients and results, are valid
 // until the next call.
 //
-// The result of a call is a new tensor that is not part of an autograd graph. Used by one thread.
-// The Accelerator and the objects that it has prepared must outlive the CompiledStep.
+// The result of a call is not part of an autograd graph, and is undefined if the function returns
+// an undefined tensor. Used by one thread. The Accelerator and the objects that it has prepared
+// must outlive the CompiledStep.
 class CompiledStep {
   public:
     // Called by Accelerator::compile(). Throws ValueError if warmup_steps is less than 1.

@@ -40,8 +40,8 @@ class StepCapture {
     // Returns the parameters of the prepared models, and the parameters of prepared optimizers that
     // are in no prepared model.
     std::vector<Tensor> parameters() const;
-    // Returns the storages, apart from the batch, that a graph reads and writes: parameters,
-    // buffers and optimizer state.
+    // Returns the storages of `parameters`, buffers and optimizer state. A graph is valid as long
+    // as these storages are not replaced.
     std::vector<std::shared_ptr<Storage>> memory(const std::vector<Tensor>& parameters) const;
 
     Snapshot snapshot() const;

@@ -29,8 +29,8 @@ class DeepSpeedConfig {
     // Reads a configuration from the path of a JSON file, from JSON text, or from JSON text in
     // base64 (standard or URL-safe, with or without padding). "" and "none" are empty
     // configurations. Throws FileError if a file can't be read or has more than kMaxDeepSpeedConfig
-    // bytes. Throws ValueError for other text, for text above the limit, and for JSON that is not a
-    // map.
+    // bytes. Throws ValueError for other text, for text above the limit, for invalid JSON, and for
+    // JSON that is not a map.
     DeepSpeedConfig(const std::string& text);                                  // NOLINT
     DeepSpeedConfig(const char* text) : DeepSpeedConfig(std::string(text)) {}  // NOLINT
 

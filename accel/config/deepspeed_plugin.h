@@ -17,8 +17,8 @@ struct AcceleratorOptions;
 // Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
 // from the configuration, else from the environment variable named in its comment. If neither is
 // set, it has its default. The Accelerator throws ValueError if an option or its variable
-// contradicts the configuration. In Accelerator::options(), hf_ds_config contains the values of all
-// options, and the sections fp16 and bf16.
+// contradicts the configuration. In Accelerator::options(), hf_ds_config also contains the given
+// options that DeepSpeed's configuration has, and the sections fp16 and bf16.
 struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
     // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must contain the section zero_optimization.
@@ -37,11 +37,12 @@ struct DeepSpeedPlugin {
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.
     bool is_train_batch_min = true;
-    // The device that stores optimizer states: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
-    // (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE, _OFFLOAD_OPTIMIZER_NVME_PATH).
+    // The device that stores optimizer states: "none" (the default), "cpu" (stages 2 and 3) or
+    // "nvme" (stage 3) (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE,
+    // _OFFLOAD_OPTIMIZER_NVME_PATH).
     std::string offload_optimizer_device = {};
     std::string offload_optimizer_nvme_path = {};
-    // The device that stores parameters in stage 3: "none", "cpu" or "nvme"
+    // The device that stores parameters in stage 3: "none" (the default), "cpu" or "nvme"
     // (ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE, _OFFLOAD_PARAM_NVME_PATH).
     std::string offload_param_device = {};
     std::string offload_param_nvme_path = {};

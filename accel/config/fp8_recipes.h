@@ -4,9 +4,10 @@
 //     axle::Accelerator accelerator({.mixed_precision = "fp8",
 //                                    .ao_recipe_kwargs = accel::AORecipeKwargs()});
 //
-// prepare() sets a policy for each Linear that the recipe selects and whose sizes are multiples of
-// 16. It does not change other Linears. fp8 needs a GPU of compute capability 8.9 or newer. Unless
-// the recipe emulates fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
+// prepare() sets a policy for each Linear that the recipe selects, if its sizes are multiples of 16
+// and it has no policy yet. It does not change other Linears. fp8 needs a GPU of compute capability
+// 8.9 or newer. Unless the recipe emulates fp8, older GPUs use "fp16" and a CPU uses "bf16"
+// instead, with a warning.
 //
 // Optional fields and strings that are not set are read from the environment variables
 // ACCELERATE_FP8_<FIELD>. Exceptions: fp8_format is read from ACCELERATE_FP8_FORMAT, and

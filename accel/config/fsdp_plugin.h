@@ -44,10 +44,10 @@ using WrapPolicy = std::function<bool(const nn::Module&)>;
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
 // creates one. An option that is not set (an empty optional or string) is read from the environment
 // variable named in its comment. If neither is set, the option has its default.
-// Accelerator::options() contains the result. Names are case-insensitive. With one process there is
-// nothing to shard. The Accelerator throws ValueError for values that are invalid or not supported
-// by the version, and NotImplementedError for options that Axle does not implement. It logs a
-// warning for options that have no effect.
+// Accelerator::options() contains the result. Case is ignored in the names of values, such as
+// strategies. With one process there is nothing to shard. The Accelerator throws ValueError for
+// values that are invalid or not supported by the version, and logs a warning for options that have
+// no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
     // unless it is tied. If auto_wrap_policy selects units, the last norm after them and an untied
@@ -125,11 +125,12 @@ struct FullyShardedDataParallelPlugin {
     // type is read from FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError for an
     // unknown type, and for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
-    // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true.
-    // Otherwise converts a name or a map to a policy and checks it. If buffer_autocast is true,
-    // buffers are f32 (version 1). Throws ValueError for unknown names, for incomplete maps, and
-    // for a field of the other version. A map may contain f32, f16 and bf16, and a
-    // MixedPrecisionPolicy any floating dtype; throws ValueError for other dtypes.
+    // Sets the dtypes of mixed_precision_policy for the version if it is not set or if
+    // override_policy is true. Otherwise converts a name or a map to a policy and checks it. If
+    // buffer_autocast is true, buffers are f32 (version 1). Throws ValueError for unknown names,
+    // for incomplete maps, and for a field of the other version. `dtype` and a map may have f32,
+    // f16 and bf16, and a MixedPrecisionPolicy any floating dtype; throws ValueError for other
+    // dtypes.
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);
     void set_mixed_precision(DType dtype, bool buffer_autocast = false,

@@ -100,9 +100,9 @@ bool is_unit(const std::string& name, const Units& units) {
 
 // Adds the units of version 2 of FSDP. The first embedding is a unit. If `units` is not empty, the
 // last norm after them and before the output head, and the head, form a unit. Tied embeddings and
-// heads are left out. The
-// output head is a Linear with as many outputs as the embedding has rows. The last norm and the
-// head run last in forward and first in backward, so their unit stays gathered in between.
+// heads are left out. The output head is a Linear with as many outputs as the embedding has rows.
+// The last norm and the head run last in forward and first in backward, so their unit stays
+// gathered in between.
 void add_units_of_version_2(const Names& names, const std::vector<std::string>& ignored,
                             Units& units) {
     const std::size_t last = names.last_position(units);

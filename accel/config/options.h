@@ -49,8 +49,9 @@ struct GradientAccumulationPlugin {
 
 // The number of steps by which each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
-    // One step per process, as in Accelerate: schedules count the batches of all processes. One
-    // step in total with split_batches, because a batch is then divided among the processes.
+    // One step per process that trains with different samples, as in Accelerate: schedules count
+    // the batches of all processes. One step in total with split_batches, because a batch is then
+    // divided among the processes.
     per_process,
     per_update,  // one step, for any number of processes
 };

@@ -72,7 +72,7 @@ struct ParallelismConfig {
     int pp_size = 1;
     // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts
     // (dist/expert_parallel/), an extension of Accelerate. Must divide the number of replicas. Can
-    // be combined with pp_size only. Not a dimension of the mesh.
+    // be combined with dp_replicate_size and pp_size only. Not a dimension of the mesh.
     int ep_size = 1;
     std::string cp_backend = "torch";      // must be "torch"
     std::string sp_backend = "deepspeed";  // must be "deepspeed"

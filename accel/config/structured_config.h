@@ -50,7 +50,8 @@ class Required {
 // The visitor of configuration structs. The visit() of a struct calls the visitor with the name and
 // the value of each option. An option is a struct with its own visit(), or a value: bool,
 // std::int64_t, std::uint64_t, double, std::string or std::vector<std::string>. A value may be in
-// std::optional (null resets it) or Required.
+// std::optional (null resets it) or Required. The call throws ValueError for a value of the wrong
+// type, and for unknown keys of a struct.
 class ConfigFields {
   public:
     // Reads the options from a map, `given`, which must outlive this object. A null `given` is read

@@ -49,7 +49,8 @@ struct RowRange {
     std::int64_t begin = 0, end = 0;
 };
 // A function that returns one process's slice of a batch and replaces slice_tensors(). The main
-// process calls it for each process.
+// process calls it for each process. process_index and num_processes count the processes that read
+// different data.
 using SliceFn =
     std::function<Tree(const Tree& batch, RowRange slice, int process_index, int num_processes)>;
 
@@ -83,9 +84,9 @@ struct PrepareDataLoaderOptions {
 
 // Prepares a loader for this process of the group without an Accelerator. Changes the loader itself
 // and returns it. Preparing a loader again replaces the earlier preparation. Throws ValueError for
-// dispatch_batches without put_on_device, and for a device mesh of other processes. Throws
-// ValueError for split_batches if the batch size is not a multiple of the number of processes.
-// Throws UsageError during a pass.
+// dispatch_batches without put_on_device, for a device mesh of other processes, and for
+// split_batches unless the batch size is fixed and a multiple of the number of processes that read
+// different data. Throws UsageError during a pass.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});

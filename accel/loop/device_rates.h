@@ -11,7 +11,7 @@
 
 namespace axle::accel {
 
-// A table of learning rates and momenta on the device, with one row per schedule step.
+// A table of learning rates and momenta on the device, with one row per update.
 //
 // A captured step can't read its learning rate from the host, and the host cannot determine whether
 // fp16 has skipped the step. Therefore the device counts the steps that were not skipped, and the

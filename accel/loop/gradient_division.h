@@ -85,9 +85,10 @@ class GradientDivision {
     // checkpoints. The list is empty unless the losses of the window are sums.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
-    // Loads the states of all processes that saved the checkpoint. If the number of processes has
-    // changed, the gradients must be the mean of the saved gradients. Throws ValueError if a state
-    // names an object that is not prepared.
+    // Loads the checkpoint's states, one for each process that saved one. If there are `processes`
+    // states, loads the state of `process` only. Otherwise divides the weights of all states among
+    // the processes, and the gradients must be the mean of the saved gradients. Throws ValueError
+    // if a state names an object that is not prepared.
     void load_state(const std::vector<Tree>& states, int process, int processes,
                     const std::vector<nn::Module*>& models,
                     const std::vector<optim::Optimizer*>& optimizers);

@@ -57,7 +57,7 @@ class MegatronEngine {
     TrainStepOutput operator()(const Tree& batch);
 
     // Returns the mean of the losses of the first eval_iters batches of a loader, in evaluation
-    // mode. Throws ValueError if the loader has no batch.
+    // mode. Throws ValueError if the loader has no batch, and the errors of eval_step().
     double evaluate(data::DataLoader& loader);
     // Returns whether the number of steps is a multiple of eval_interval and not 0.
     bool is_evaluation_due() const;
@@ -79,8 +79,8 @@ class MegatronEngine {
 };
 
 // Returns a tensor with one element per loss: its mean over the replicas. Each loss must have one
-// element. All processes with the same stage must call this function, with the same number of
-// losses. Throws UsageError without a megatron_lm_plugin.
+// element (else ShapeError). All processes with the same stage must call this function, with the
+// same number of losses. Throws UsageError without a megatron_lm_plugin.
 Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
                                              const std::vector<Tensor>& losses);
 // Returns a nested value with the tensors of all replicas, as dist::gather() does. Throws
@@ -88,7 +88,8 @@ Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
 Tree gather_across_data_parallel_groups(const Accelerator& accelerator, const Tree& tree);
 
 // Creates a model with the functions of the Accelerator's megatron_lm_plugin and prepares it.
-// Throws UsageError without custom_model_provider_function, or if a function returns null.
+// Throws UsageError without the plugin or its custom_model_provider_function, or if a function
+// returns null, and the errors of Accelerator::prepare().
 std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator);
 
 }  // namespace axle::accel

@@ -108,8 +108,8 @@ struct MegatronLMPlugin {
     // batch size of the loaders in the same call of prepare().
     bool is_train_batch_min = true;
     // The length of the run in updates, or instead in samples. The default of train_iters is
-    // total_num_steps of the placeholder divided by the number of replicas. If the
-    // placeholder has total_num_steps, train_samples only logs a warning.
+    // total_num_steps of the placeholder divided by the number of replicas. If the placeholder has
+    // total_num_steps, train_samples only logs a warning.
     std::optional<std::int64_t> train_iters = {}, train_samples = {};
     // The style of the learning rate decay: "constant", "linear", "cosine", "inverse-square-root"
     // or "WSD" (optim::LrDecay).

@@ -34,7 +34,8 @@ class PipelineModel : public dist::DistributedModel {
     bool syncs_ = true, is_moved_ = false;
 };
 
-// Returns the pipeline of a prepared model, or nullptr if the model has none.
+// Returns the pipeline of a prepared model, or nullptr if the model has none. These functions throw
+// UsageError if the model was moved.
 dist::Pipeline* find_pipeline(const Preparation& preparation, const nn::Module& model);
 // Returns the pipeline of a prepared model. Throws UsageError, with a message that begins with
 // `op`, if the model has none.

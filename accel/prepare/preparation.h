@@ -117,8 +117,8 @@ class Preparation {
     const std::vector<optim::Optimizer*>& optimizers() const { return optimizers_; }
     const std::vector<optim::Scheduler*>& schedulers() const { return schedulers_; }
     const std::vector<data::DataLoader*>& loaders() const { return loaders_; }
-    // Returns one element per model of models(), or nullptr for a model whose gradients are not
-    // averaged.
+    // Returns one element per model of models(), which is nullptr if the gradients of the model are
+    // not averaged.
     const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas() const {
         return replicas_;
     }
@@ -181,7 +181,7 @@ class Preparation {
 
 // Returns whether the model's parameters are on several devices, including the meta device.
 bool is_on_several_devices(const nn::Module& model);
-// Turns off autocast for a prepared model; the model then keeps the dtype of its outputs.
+// Turns off autocast and the conversion of outputs to f32 for a prepared model.
 void drop_autocast(nn::Module& model);
 
 }  // namespace axle::accel

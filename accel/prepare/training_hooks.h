@@ -15,9 +15,10 @@ namespace axle::accel {
 class Preparation;
 
 // Hooks of prepared models, optimizers and schedulers. They skip step() and zero_grad() between two
-// updates and after a train step that has updated the parameters. They divide and unscale gradients
-// before a step, and advance schedules after an update. They also remove destroyed objects from the
-// Preparation, and replace the addresses of moved objects.
+// updates (step() of schedulers only with step_scheduler_with_optimizer) and after a train step
+// that has updated the parameters. They divide and unscale gradients before a step, and advance
+// schedules after an update. They also remove destroyed objects from the Preparation, and replace
+// the addresses of moved objects.
 class TrainingHooks : public optim::OptimizerHooks,
                       public optim::SchedulerHooks,
                       public nn::ModuleObserver {

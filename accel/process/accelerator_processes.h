@@ -36,7 +36,8 @@ class AcceleratorProcesses {
     DistributedType distributed_type() const { return state_.distributed_type(); }
     // Returns whether an FSDP plugin of version 2 shards the models over several processes.
     bool is_fsdp2() const { return state_.is_fsdp2(); }
-    // Returns whether there are several processes, each with a GPU, and no plugin shards models.
+    // Returns whether there are several processes with GPUs, and no DeepSpeed, FSDP or Megatron-LM
+    // plugin is given.
     bool multi_device() const { return distributed_type() == DistributedType::multi_gpu; }
 
     // Blocks until all processes have called this function.
@@ -95,6 +96,7 @@ class AcceleratorProcesses {
         return dist::reduce(*state_.process_group(), value, reduction, scale);
     }
     // Pads dimension `dim` of each tensor with pad_index to its largest size over all processes.
+    // The padding follows the data, or precedes it with pad_first.
     template <class T = Tree>
     T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 0,
                            bool pad_first = false) const {

@@ -64,7 +64,7 @@ T pad_across_processes(const T& value, std::int64_t dim = 0, double pad_index = 
     return dist::pad_across_processes(*current_process_group(), value, dim, pad_index, pad_first);
 }
 // Copies a tensor to the devices of all processes and returns the copy. Exactly one process must
-// pass a tensor; the other processes pass nullopt.
+// pass a tensor (else ValueError); the other processes pass nullopt.
 Tensor copy_tensor_to_devices(const std::optional<Tensor>& tensor);
 
 }  // namespace axle::accel

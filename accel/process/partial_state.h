@@ -44,7 +44,8 @@ struct PartialStateOptions {
     // Options for creating the process group of the program (InitProcessGroupKwargs). Ignored if
     // the group exists.
     dist::ProcessGroupOptions init_process_group_kwargs = {};
-    // The group to use instead of the group of all processes that the launcher has started.
+    // The group to use instead of the group of all processes that the launcher has started. Its
+    // ranks are also the local ranks, as if all its processes were on one machine.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
@@ -59,8 +60,10 @@ std::vector<std::size_t> split_indices(std::size_t size, int process_index, int 
 Tree split_between_processes(const Tree& inputs, int process_index, int num_processes,
                              bool apply_padding = false);
 
-// A scope that one process enters and leaves before the other processes enter it. On the other
-// processes the constructor blocks until the scope of the first process has ended.
+// A scope that the first process enters and leaves before the other processes enter it. On the
+// other processes the constructor blocks until the scope of the first process has ended. There is
+// one first process, or one on each machine. The constructor throws the errors of
+// ProcessGroup::barrier(); the destructor reports them (core/system/log.h).
 class [[nodiscard]] ProcessFirst {
   public:
     ProcessFirst(std::shared_ptr<dist::ProcessGroup> group, bool is_first);
@@ -82,7 +85,7 @@ class PartialState {
     // set. Throws DeviceError if ACCELERATE_TORCH_DEVICE is not cpu, cuda or cuda:<index>, or if
     // this GPU does not exist, and ValueError for an invalid index. Throws ValueError if
     // ACCELERATE_USE_CPU, ACCELERATE_CPU_AFFINITY or ACCELERATE_DEBUG_MODE is not a boolean. Also
-    // throws the errors of dist::ProcessGroup::create().
+    // throws the errors of dist::read_environment() and dist::ProcessGroup::create().
     explicit PartialState(PartialStateOptions options = {});
     // Returns a state of the program's group, or nullopt if no state uses this group.
     static std::optional<PartialState> current();

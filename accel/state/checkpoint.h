@@ -91,7 +91,7 @@ class CheckpointReader {
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
     // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
-    // if the checkpoint has no such tree. Does not call check().
+    // if the checkpoint has no such tree or the tree can't be read. Does not call check().
     Tree read(const std::string& stem) const;
     // Verifies the bytes [begin, end) of a file. Reads the blocks that contain them, each at most
     // once in the life of the reader. Does nothing for a file that the constructor has verified.

@@ -47,7 +47,8 @@ std::int64_t next_iteration(const CheckpointList& list);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
 // nullopt if there is none. Throws FileError if a checkpoint that may be newer has a damaged
-// manifest; the error names this checkpoint and the newest undamaged one.
+// manifest; the error names this checkpoint and the newest undamaged one. Also throws FileError if
+// the folder can't be read.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 // Returns the newest checkpoint whose files are all undamaged, or nullopt if there is none. Logs a
 // warning for each damaged checkpoint that may be newer than the result, or for each damaged one if
@@ -57,7 +58,8 @@ std::optional<std::string> latest_good_checkpoint(const std::string& folder);
 
 // Returns the paths of the checkpoints of a run (nullopt: of all runs) with the best metrics, at
 // most `count`, best first. Checkpoints without a metric are left out. If two metrics are equal,
-// the older checkpoint is better. NaN is the worst metric.
+// the older checkpoint is better. NaN is the worst metric. Throws FileError if the folder can't be
+// read.
 std::vector<std::string> best_checkpoints(const std::string& folder, std::size_t count,
                                           bool greater_is_better,
                                           const std::optional<std::string>& run = {});

@@ -75,9 +75,9 @@ void save(const Tree& object, const std::string& path, bool save_on_each_node = 
 // Write the same files as save(), but on any process that calls them.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
-// Reads a file that save() or torch.save has written. A suffix other than .safetensors and .json,
-// such as .pkl or .bin, does not determine the format. Throws FileError if the file can't be read
-// or is invalid.
+// Returns the contents of a file that save() or torch.save has written. A suffix other than
+// .safetensors and .json, such as .pkl or .bin, does not determine the format. Throws FileError if
+// the file can't be read or is invalid.
 Tree load(const std::string& path);
 
 }  // namespace axle::accel

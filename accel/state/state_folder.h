@@ -57,7 +57,7 @@ class StateFolder {
     // than tensors and plain values.
     Tree read(const std::string& stem) const;
     // Returns the tensors of a file, which are memory-mapped (core/files/file.h). Throws FileError
-    // if the file is missing.
+    // if the file is missing or invalid.
     nn::StateDict tensors(const std::string& stem) const;
     // Return the weights of the i-th model and the state of the i-th optimizer. Accelerate may have
     // written them in parts, as a distributed checkpoint of PyTorch. Axle's parts are read with

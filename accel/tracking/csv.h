@@ -18,7 +18,7 @@ namespace axle::accel {
 // Fields are quoted as in RFC 4180, and lines end with a newline. Numbers have the fewest digits
 // that preserve the value. Tensors are summarized; lists, null and the tag "step" are ignored. A
 // row without a step gets the step of the previous row plus 1. The first row of a new file gets 1,
-// and the first row after a purge gets the step of the purge.
+// and the first row after a purge gets the step of the purge, but at least 1.
 //
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to

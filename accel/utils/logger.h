@@ -24,10 +24,11 @@ struct LoggerCall {
 };
 
 // A logger that writes messages such as "[RANK 1] train: text" to the log sink of the process
-// (core/system/log.h). With one process, messages do not contain the rank. Used by one thread.
+// (core/system/log.h), unless their level is below level(). With one process, messages do not
+// contain the rank. Used by one thread.
 //
-// Unless the constructor gets a state, the first message uses the state of the program. It throws
-// UsageError if there is neither an Accelerator nor a PartialState.
+// Unless the constructor gets a state, the first message uses the state of the program. Messages
+// throw UsageError if there is neither an Accelerator nor a PartialState.
 class Logger {
   public:
     Logger(std::string name, LogLevel level, std::optional<PartialState> state = {});

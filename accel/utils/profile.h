@@ -82,10 +82,11 @@ class ProfileSession {
     ProfileSession& operator=(const ProfileSession&) = delete;
 
     // Ends a step of the schedule. Call it at the end of each iteration of the loop. Throws
-    // UsageError after stop().
+    // UsageError after stop(), and the exceptions of on_trace_ready.
     void step();
     // Ends the session, and writes the trace to output_trace_dir if that is set. The trace can
-    // still be read. Further calls do nothing.
+    // still be read. Further calls do nothing. Throws FileError if the file can't be written, and
+    // the exceptions of on_trace_ready.
     void stop();
 
     std::int64_t step_num() const { return step_; }
