@@ -287,12 +287,12 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.
     void wait_for_saves();
-    // Loads a checkpoint of save_state(), or one that Accelerate has saved (without random states
-    // and loader positions). Without input_dir, loads the newest checkpoint in the folder of
-    // automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the path.
-    // Throws FileError if a part is missing, is damaged, or does not match the prepared objects; a
-    // damaged checkpoint changes nothing. Throws UsageError within a loop over a prepared loader,
-    // and, like save_state(), for destroyed objects.
+    // Loads a checkpoint of save_state(), or one that Accelerate has saved (without random states,
+    // loader positions and gradients). Without input_dir, loads the newest checkpoint in the folder
+    // of automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the
+    // path. Throws FileError if a part is missing, is damaged, or does not match the prepared
+    // objects; a damaged checkpoint changes nothing. Throws UsageError within a loop over a
+    // prepared loader, and, like save_state(), for destroyed objects.
     std::string load_state(const std::string& input_dir = {}, const LoadStateOptions& options = {});
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);

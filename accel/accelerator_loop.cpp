@@ -105,7 +105,7 @@ void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
         return lomo_backward(part, options.learning_rate);
     }
     if (accumulation.options().short_window != ShortWindow::actual) {
-        accumulation.division().note_mean();
+        accumulation.division().note_mean("backward");
         return scaled(part).backward({}, options.retain_graph);
     }
     parts_->preparation.update_division();
@@ -144,7 +144,7 @@ Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
     dist::Pipeline& stages = pipeline_of("pipeline_step", parts_->preparation, model);
     parts_->loop->has_updated = false;
     Accumulation& accumulation = parts_->loop->accumulation;
-    accumulation.division().note_mean();
+    accumulation.division().note_mean("pipeline_step");
     const int steps = accumulation.options().num_steps;
     double scale = 1.0 / steps;
     if (LossScaling* const scaling = parts_->loop->scaling.get()) {
@@ -180,8 +180,7 @@ void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learni
     if (parts_->loop->scaling)
         throw UsageError(
             "lomo_backward: can't be used with the loss scaler of fp16, because gradients are "
-            "applied "
-            "before all are known to be finite; use bf16");
+            "applied before all are known to be finite; use bf16");
     // Gradients are averaged even if accumulate() suspends averaging, because each call is an
     // update.
     std::vector<std::unique_ptr<SyncScope>> scopes;

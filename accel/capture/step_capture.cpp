@@ -81,9 +81,10 @@ void StepCapture::rewind(const Snapshot& before) {
 
 // --- recording
 
-// Returns the schedule of an optimizer if it has exactly one whose next rates can be computed in
-// advance, else nullptr. The next rates of a schedule that counts micro-batches can't be computed,
-// because the number of micro-batches of the next updates is unknown.
+// Returns the only schedule of an optimizer if its next rates can be computed in advance.
+// Otherwise, and if the optimizer has several schedules or none, returns nullptr. The next rates of
+// a schedule that counts micro-batches can't be computed, because the number of micro-batches of
+// the next updates is unknown.
 optim::Scheduler* StepCapture::schedule_of(const optim::Optimizer& optimizer) const {
     optim::Scheduler* found = nullptr;
     if (loop_.schedules.count_micro_batches) return found;

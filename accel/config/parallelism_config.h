@@ -68,7 +68,7 @@ struct ParallelismConfig {
     int sp_size = 1;  // processes that share the sequences of a batch (Ulysses)
     // The number of stages of a pipeline, an extension of Accelerate. A megatron_lm_plugin has
     // further options; without it, a step has pp_size micro-batches, and gradients are not clipped.
-    // Pipelines can be combined with dp_replicate_size, cp_size and tp_size.
+    // Pipelines can be combined with dp_replicate_size, cp_size, tp_size and ep_size.
     int pp_size = 1;
     // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts
     // (dist/expert_parallel/), an extension of Accelerate. Must divide the number of replicas. Can

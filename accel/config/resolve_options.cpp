@@ -171,8 +171,10 @@ int accumulation_steps(const AcceleratorOptions& options, const char* option) {
                           plugin->short_window == ShortWindow::drop;
         if (ends && !plugin->sync_with_dataloader)
             throw UsageError(
-                "Accelerator: short_window actual and drop apply at the end of a pass and need "
-                "sync_with_dataloader = true; leave one of the options out");
+                str("Accelerator: short_window '",
+                    plugin->short_window == ShortWindow::drop ? "drop" : "actual",
+                    "' applies at the end of a pass and needs sync_with_dataloader = true; leave "
+                    "one of the options out"));
         return positive_steps("Accelerator: gradient_accumulation_plugin.num_steps",
                               plugin->num_steps.value_or(1));
     }

@@ -46,9 +46,9 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     // does not call.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);
-        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps() ||
-                                            shares_sequences());
-        if (!all_know) group_->set_missing_reason(why);
+        const bool is_sent_by_feed = has_feed_ && (loader.is_dispatched() ||
+                                                   loader.needs_even_steps() || shares_sequences());
+        if (!is_sent_by_feed) group_->set_missing_reason(why);
     }
     void end(data::DataLoader&) noexcept override {}
 

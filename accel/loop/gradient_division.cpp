@@ -114,12 +114,11 @@ bool GradientDivision::holds_sum(const Part& part) const {
 
 // --- a backward pass
 
-void GradientDivision::note(Kind kind) {
+void GradientDivision::note(const char* op, Kind kind) {
     if (kind_ != Kind::none && kind_ != kind)
-        throw UsageError(
-            "backward: the update has losses with and without a weight; pass a weight for all of "
-            "them "
-            "or for none");
+        throw UsageError(str(op,
+                             ": the update has losses with and without a weight; pass a weight for "
+                             "all of them or for none"));
     kind_ = kind;
 }
 
@@ -163,7 +162,7 @@ void GradientDivision::open(Part& part) const {
 
 void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, int processes,
                                     bool completes) {
-    note(Kind::sums);
+    note("backward", Kind::sums);
     run(loss);
     const NoGrad no_grad;
     bool reaches_any = false;
@@ -186,7 +185,7 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
 }
 
 void GradientDivision::backward_mean(const Tensor& loss, bool completes, bool retain_graph) {
-    note(Kind::means);
+    note("backward", Kind::means);
     run(loss, retain_graph);
     const NoGrad no_grad;
     for (const auto& part : parts_)

@@ -65,9 +65,9 @@ class GradientDivision {
     // Sets the number of micro-batches of the window that have begun, divided by the number of
     // micro-batches in a full window.
     void set_share(double share) { share_ = share; }
-    // Records that the window has a loss that is a mean and needs no division. Throws UsageError if
-    // the window has losses that are sums.
-    void note_mean() { note(Kind::means); }
+    // Records that the window has a loss that is a mean and needs no division. Throws UsageError,
+    // with a message that begins with `op`, if the window has losses that are sums.
+    void note_mean(const char* op) { note(op, Kind::means); }
 
     // Divide gradients before the program reads them: by the sum of this process's weights or, for
     // means, by the number passed to set_share(). Do nothing for parts that the last backward pass
@@ -116,7 +116,7 @@ class GradientDivision {
 
     template <class F>
     void remove_if(F&& f);
-    void note(Kind kind);
+    void note(const char* op, Kind kind);
     void run(const Tensor& loss, bool retain_graph = false);
     void on_begin(const std::vector<Tensor>& leaves);
     void open(Part& part) const;

@@ -100,9 +100,9 @@ class Preparation {
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
     // Called by the hooks before the first step of a prepared optimizer. If there are several
-    // processes, logs a warning on the main process if some parameters belong to no prepared model,
-    // because their gradients are then not averaged over processes. prepare() cannot check this,
-    // because models may be prepared after their optimizers.
+    // processes, logs a warning on the main process if parameters that require a gradient belong to
+    // no prepared model, because their gradients are then not averaged over processes. prepare()
+    // cannot check this, because models may be prepared after their optimizers.
     void check_first_step(optim::Optimizer& optimizer);
     // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);

@@ -110,7 +110,7 @@ void try_to_remove(const std::string& path) {
 
 // Removes temporary directories from a folder if their writers have ended. A running writer holds
 // the lock of its directory. On a file system without locks, nothing is removed.
-void remove_temporaries_of_the_dead(const std::string& folder) {
+void remove_abandoned_directories(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);
         if (!is_temporary(name) || kind_of(path) != FileKind::folder) continue;
@@ -234,7 +234,7 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
         fail(path_, "can't be replaced by a checkpoint: it exists and is not a checkpoint");
     const std::string parent = folder_of(path_);
     create_directories(parent, durability_);
-    remove_temporaries_of_the_dead(parent);
+    remove_abandoned_directories(parent);
     // Another process may remove the new directory before it is locked, because it looks like the
     // directory of a writer that has ended. In that case a new directory is created.
     static constexpr int kAttempts = 100;

@@ -52,7 +52,8 @@ bool has_divided_layers(const Preparation& prepared) {
 }
 
 // Returns the gradients that process `rank` had accumulated or, if `mean_of_all`, the mean over all
-// processes that saved, which preserves the average over processes. Empty if none were saved.
+// processes that saved, which preserves the average over processes. The result is empty if none
+// were saved.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, bool mean_of_all) {
     const auto of_rank = [&](std::size_t r) {
@@ -110,7 +111,8 @@ std::vector<Tree> read_each(const StateFolder& folder, const char* stem, std::si
     return states;
 }
 
-// Throws FileError if the state of a registered object is missing. Warns of others if `warns`.
+// Returns the states of the registered objects. Throws FileError if one is missing. If `warns`,
+// logs a warning if the checkpoint has further states.
 std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered, bool warns) {
     static constexpr const char* kStem = "custom_checkpoint_";
     std::vector<Tree> states;
@@ -167,8 +169,8 @@ void StateFiles::read_own(LoadedState& state) const {
         static_cast<std::size_t>(rank_of_state(prepared_, processes_.process_index()));
     const int num_processes = processes_.num_processes();
     const int num_steps = loop_.accumulation.options().num_steps;
-    const auto warn = [&](const auto&... said) {
-        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), said...);
+    const auto warn = [&](const auto&... parts) {
+        axle::log(LogLevel::warning, "load_state: ", printable(folder.path()), parts...);
     };
     if (!folder.is_axle()) {
         state.step = folder.step_of(rank).value_or(0);

@@ -52,7 +52,8 @@ struct LoadCheckpointOptions {
 // Throws FileError if shapes differ, if a file is missing or damaged, if no weight of the model has
 // a name in the checkpoint, or, with `strict`, if names differ. Throws ValueError or DeviceError
 // for an invalid or missing device in `device_map`. All these errors are thrown before any weight
-// changes. A model on the meta device is placed on the CPU.
+// changes. Throws DTypeError, after the weights were loaded, if `dtype` is not a floating dtype. A
+// model on the meta device is placed on the CPU.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 

@@ -47,22 +47,22 @@ const PartialState& Logger::state() const {
 
 void Logger::log(LogLevel level, std::string_view text, LoggerCall call) const {
     const PartialState& here = state();
-    const bool is_heard = level >= level_;
-    const auto speak = [&] {
-        if (!is_heard) return;
+    const bool is_enabled = level >= level_;
+    const auto write = [&] {
+        if (!is_enabled) return;
         if (here.use_distributed())
             axle::log(level, "[RANK ", here.process_index(), "] ", name_, ": ", text);
         else
             axle::log(level, name_, ": ", text);
     };
     if (!call.in_order) {
-        if (!call.main_process_only || here.is_main_process()) speak();
+        if (!call.main_process_only || here.is_main_process()) write();
         return;
     }
     // The loop also runs if this process does not log this level. The levels of other processes can
     // differ, and all processes must call the barriers.
     for (int rank = 0; rank < here.num_processes(); ++rank) {
-        if (rank == here.process_index()) speak();
+        if (rank == here.process_index()) write();
         here.wait_for_everyone();
     }
 }
@@ -80,10 +80,10 @@ void Logger::error(std::string_view text, LoggerCall call) const {
 
 void Logger::warning_once(std::string_view text, LoggerCall call) const {
     static std::mutex mutex;
-    static std::set<std::string, std::less<>> told;
+    static std::set<std::string, std::less<>> logged;
     {
         const std::lock_guard lock(mutex);
-        if (!told.emplace(text).second) return;
+        if (!logged.emplace(text).second) return;
     }
     warning(text, call);
 }

@@ -29,7 +29,7 @@ bool records_host(const ProfileKwargs& options) {
            std::count(options.activities.begin(), options.activities.end(), "cpu") > 0;
 }
 
-void say_what_is_not_recorded(const ProfileKwargs& options) {
+void warn_of_options_without_effect(const ProfileKwargs& options) {
     static std::atomic<bool> logged = false;
     if (!options.with_stack && !options.with_flops && !options.with_modules) return;
     if (logged.exchange(true)) return;
@@ -75,7 +75,7 @@ ProfileSession::ProfileSession(ProfileKwargs options, int process_index,
       unwinding_(std::uncaught_exceptions()),
       recorded_(make_owning<Recording>()) {
     check_activities(options_.activities);
-    say_what_is_not_recorded(options_);
+    warn_of_options_without_effect(options_);
     if (options_.schedule_option) check_schedule(*options_.schedule_option);
     if (profiler::enabled())
         throw UsageError("profile: another recording is already running; stop it first");
