@@ -37,8 +37,8 @@ struct CompileOptions {
 // steps are skipped, and replays do not wait for this decision. Reading the schedule or
 // param_groups() first updates them; in fp16 this waits for the GPU. The rates of an optimizer
 // without a schedule, with several schedules, or with a schedule whose next rates can't be computed
-// in advance are copied before each replay. In fp16 with a schedule, each such replay waits for the
-// previous one.
+// in advance are copied before each replay. In fp16, if such an optimizer has a schedule, the host
+// waits for each replay.
 //
 // A graph is captured again if the storage of parameters, buffers or optimizer state has been
 // replaced, for example by loading a checkpoint, or if requires_grad of a parameter has changed.

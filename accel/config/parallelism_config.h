@@ -103,10 +103,9 @@ struct ParallelismConfig {
 
     // Returns the dimensions that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
-    // Return the names of dimensions that are larger than 1. As in Accelerate, dp_shard_cp are the
-    // dimensions that parameters are sharded over (without sp, over which Axle shards them too),
-    // and dp_cp the dimensions that losses are averaged over. The mesh has both, and dp, as
-    // flattened dimensions.
+    // Return the names of dimensions that are larger than 1. As in Accelerate, parameters are
+    // sharded over dp_shard_cp (Axle also shards them over sp), and losses are averaged over dp_cp.
+    // The mesh has dp, dp_shard_cp and dp_cp as flattened dimensions.
     std::vector<std::string> dp_dim_names() const;
     std::vector<std::string> non_dp_dim_names() const;
     std::vector<std::string> dp_shard_cp_dim_names() const;

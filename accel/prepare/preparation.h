@@ -82,8 +82,9 @@ class Preparation {
     // Prepare an object and attach hooks to it. An object that is already prepared is not changed.
     // The optimizer or schedule of a placeholder must exist. For a model, throw ValueError if it is
     // on several devices and there are several processes (unless ACCELERATE_BYPASS_DEVICE_MAP is
-    // true), UsageError if it is to be sharded or divided and a prepared optimizer has a state of
-    // its parameters, and the errors of Module::check_visit() and of PreparationOptions' functions.
+    // true). Throw UsageError if it is to be sharded or divided and a prepared optimizer has a
+    // state of its parameters. Also throw the errors of Module::check_visit() and of
+    // PreparationOptions' functions.
     void prepare(const PrepareItem& item, bool evaluation_mode);
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);

@@ -49,8 +49,9 @@ class FileBlocks {
           blocks_(std::move(blocks)),
           is_verified_(blocks_.checksums.size()) {}
 
-    // Verifies the blocks that contain the bytes [begin, end). Throws FileError with the number of
-    // a block that does not match its checksum. Reads each block at most once.
+    // Verifies the blocks that contain the bytes [begin, end). Throws FileError if the file cannot
+    // be read, or with the number of a block that does not match its checksum. Reads each block at
+    // most once.
     void check(std::int64_t begin, std::int64_t end);
 
   private:

@@ -210,9 +210,9 @@ bool saves_here(bool save_on_each_node) {
 
 enum class FileFormat : std::uint8_t { json, safetensors, torch };
 
-// Returns the format of a file by its suffix .json or .safetensors. For other suffixes, returns the
-// format by the first bytes: a safetensors file starts with the length of its header in 8 bytes and
-// "{", JSON with a character of kJson. All other files are torch files.
+// Returns the format of a file by its suffix .json or .safetensors. For other suffixes, the first
+// bytes determine the format. A safetensors file starts with the length of its header (8 bytes) and
+// "{". JSON starts with a character of kJson. All other files are torch files.
 FileFormat format_of(const std::string& path) {
     if (path.ends_with(".json")) return FileFormat::json;
     if (path.ends_with(".safetensors")) return FileFormat::safetensors;

@@ -24,8 +24,9 @@ bool is_sharded(optim::Optimizer& optimizer) {
 }
 
 // Returns the new numbers of the models that are saved in parts, after hooks have changed
-// `weights`; -1 for a model whose (empty) weights were removed. Throws UsageError if the weights of
-// some of these models, but not of all, were removed, because empty weights are indistinguishable.
+// `weights`. The number of a model whose (empty) weights were removed is -1. Throws UsageError if
+// the weights of some of these models, but not of all, were removed, because empty weights are
+// indistinguishable.
 Tree new_numbers(const std::vector<bool>& in_parts, const std::vector<nn::StateDict>& weights) {
     const auto count = static_cast<std::size_t>(std::ranges::count(in_parts, true));
     const bool keeps_positions = weights.size() == in_parts.size();
@@ -46,8 +47,8 @@ Tree new_numbers(const std::vector<bool>& in_parts, const std::vector<nn::StateD
 }  // namespace
 
 // Gathers the states of models and optimizers on the main process or, with save_on_each_node, on
-// all processes. If `in_parts` is true, sharded models and their optimizers are not gathered unless
-// they are also divided (tensor parallel); adds this process's parts of them instead.
+// all processes. If `in_parts` is true, adds this process's parts of sharded models and their
+// optimizers instead, unless tensor parallelism also divides them.
 void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();
@@ -91,8 +92,9 @@ void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     }
 }
 
-// Renumbers the models that are saved in parts like the weights that hooks have left on the main
-// process, and drops the parts of models whose weights hooks have removed.
+// Sets the number of each model that is saved in parts to the position of its empty weights on the
+// main process after the hooks. Drops the parts of models whose empty weights the hooks have
+// removed.
 void StateFiles::renumber_models(GatheredStates& states) const {
     const std::vector<bool> in_parts =
         std::exchange(states.model_in_parts, std::vector<bool>(states.weights.size()));

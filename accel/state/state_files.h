@@ -72,12 +72,14 @@ class StateFiles {
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
-        // Flags for the models (after renumber_models(): for `weights`) and the optimizers that
-        // the processes save in parts, and the parts of this process, those of models first.
+        // Whether the elements of `weights` and of `optimizers` are saved in parts instead. Before
+        // renumber_models(), model_in_parts has one element for each prepared model.
         std::vector<bool> model_in_parts, optimizer_in_parts;
+        // The parts of this process, those of models first.
         std::vector<std::pair<std::string, dist::ShardedState>> parts;
     };
-    // The contents of a checkpoint. They are read completely before any object changes.
+    // The contents of a checkpoint. Before any object changes, they are read or, if they were
+    // written in parts, compared with the objects.
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
         std::vector<nn::Module*> models;     // without the models that hooks have removed
@@ -96,11 +98,10 @@ class StateFiles {
         std::map<std::string, std::int64_t> logged_steps;
         // The states of the gradient division of the processes that saved one.
         std::vector<Tree> divisions;
-        // The states of the replicas of each model (DataParallel::state_dict), an empty map for a
-        // model without such a state; and whether the checkpoint was saved by the same number of
-        // processes.
+        // The states of the replicas of each model (DataParallel::state_dict); an empty map for a
+        // model without such a state.
         std::vector<Tree> replicas;
-        bool has_own_replicas = false;
+        bool has_own_replicas = false;  // whether the same number of processes saved them
     };
 
     std::string next_directory(const std::string& output_dir);

@@ -14,12 +14,12 @@ namespace axle::accel {
 // `models`, in the same order. They are empty for models that are saved in parts. If processes
 // shard or divide a model, and save_on_each_node is off, they are also empty on all processes
 // except the main process. Weights that the hook removes are not written, and the files of the
-// remaining weights are numbered without gaps. The parts of a model whose empty weights the hook
-// removes are not written either; the hook must remove the empty weights of all such models or of
-// none (else UsageError). The weights that remain on the main process decide. `output_dir` has a
-// temporary name until the checkpoint is complete. Files and folders that the hook writes to it
-// become part of the checkpoint; only one process may write each of them. An exception on one
-// process is thrown on all processes, and nothing is saved.
+// remaining weights are numbered without gaps. If the hook removes the empty weights of a model,
+// the parts of the model are not written either. It must remove them for all models that are saved
+// in parts or for none (else UsageError). The list on the main process determines what is written.
+// `output_dir` has a temporary name until the checkpoint is complete. Files and folders that the
+// hook writes to it become part of the checkpoint; only one process may write each of them. An
+// exception on one process is thrown on all processes, and nothing is saved.
 using SaveStatePreHook =
     std::function<void(const std::vector<nn::Module*>& models, std::vector<nn::StateDict>& weights,
                        const std::string& output_dir)>;

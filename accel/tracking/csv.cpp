@@ -114,9 +114,9 @@ void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file. Removes the rows from the first row that is invalid or has a step of at least
-// `purge_step` (nullopt: any step is kept). The file is memory-mapped, so that it can be larger
-// than the memory.
+// Opens the file. Removes the first row that is invalid or has a step of at least `purge_step`
+// (nullopt: any step is kept), and all rows after it. The file is memory-mapped, so that it can be
+// larger than the memory.
 void CsvTracker::open(std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     std::error_code ignored;  // opening the file later throws an error

@@ -23,8 +23,8 @@ namespace axle::accel {
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
-// removes the rows from the first row on that has this step or a later step, or is invalid. For
-// this, the file is memory-mapped, so that it can be larger than the memory. A file whose first
+// removes the first row that is invalid or has this step or a later step, and all rows after it.
+// For this, the file is memory-mapped, so that it can be larger than the memory. A file whose first
 // line is not a header of this tracker becomes empty. Throws FileError if the first line has more
 // than 1 MiB. log() throws UsageError before start() and after finish().
 class CsvTracker : public Tracker {

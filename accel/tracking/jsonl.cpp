@@ -34,9 +34,10 @@ std::optional<std::int64_t> step_of_line(std::string_view line) {
     }
 }
 
-// Removes the lines of a file from the first line that is incomplete, has no step, or has a step of
-// at least `purge_step`. Creates the file if it is missing. Returns the step of the last line that
-// remains, or 0. The file is memory-mapped, so that it can be larger than the memory.
+// Removes the first line of a file that is incomplete, has no step, or has a step of at least
+// `purge_step` (nullopt: any step is kept), and all lines after it. Creates the file if it is
+// missing. Returns the step of the last line that remains, or 0. The file is memory-mapped, so that
+// it can be larger than the memory.
 std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     std::error_code ignored;  // opening the file later throws an error
@@ -56,8 +57,8 @@ std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> p
 
 std::string line_of(const Tree& object) { return to_json(object, -1) + '\n'; }
 
-// Removes the lines from the first line with a step above `keep_through` (or with no step), or all
-// lines if `keep_through` is 0. Returns the path.
+// Removes the first line with a step above `keep_through` (or with no step) and all lines after it,
+// or all lines unless `keep_through` is positive. Returns the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
     if (keep_through > 0)
         remove_lines(path, keep_through + 1);
