@@ -94,10 +94,11 @@ struct FullyShardedDataParallelPlugin {
     // whole names (FSDP_IGNORED_MODULES).
     std::variant<std::monostate, std::string, std::vector<std::string>> ignored_modules = {};
     // The type of checkpoints, as a name or number: "FULL_STATE_DICT" or "1" (the default of
-    // version 1), "LOCAL_STATE_DICT" or "2" (version 1 only), "SHARDED_STATE_DICT" or "3" (the
-    // default of version 2). (FSDP_STATE_DICT_TYPE)
+    // version 1), "LOCAL_STATE_DICT" or "2" (version 1 only; Axle writes a FULL_STATE_DICT),
+    // "SHARDED_STATE_DICT" or "3" (the default of version 2). (FSDP_STATE_DICT_TYPE)
     std::string state_dict_type = {};
-    // The ranks and devices that get gathered state dicts (state_dict_config_of()).
+    // Options that a program can pass to dist::full_state_dict() (state_dict_config_of()). The
+    // functions of the Accelerator do not use them.
     std::optional<dist::FullStateOptions> state_dict_config = {};
     std::optional<dist::FullStateOptions> optim_state_dict_config = {};
     bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)
@@ -121,9 +122,10 @@ struct FullyShardedDataParallelPlugin {
     // (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
     std::optional<bool> activation_checkpointing_offload = {};
 
-    // Changes the type of checkpoints, for example before the last checkpoint of a run. An empty
-    // type is read from FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError for an
-    // unknown type, and for LOCAL_STATE_DICT with version 2.
+    // Sets the type of checkpoints in this plugin. Does not change an Accelerator that was created
+    // with a copy of the plugin; for one checkpoint, use SaveStateOptions::state_dict_type. An
+    // empty type is read from FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError
+    // for an unknown type, and for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
     // Sets the dtypes of mixed_precision_policy for the version if it is not set or if
     // override_policy is true. Otherwise converts a name or a map to a policy and checks it. If

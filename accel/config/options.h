@@ -106,13 +106,13 @@ struct AcceleratorOptions {
     std::optional<TorchTensorParallelPlugin> torch_tp_plugin = {};
     std::optional<MegatronLMPlugin> megatron_lm_plugin = {};
     // Random states that are synchronized before each pass over a prepared loader: "torch", "cuda",
-    // "generator".
+    // "generator" (RngType).
     std::vector<std::string> rng_types = {"generator"};
     // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a name given to
     // register_tracker_class()).
     std::vector<LogWith> log_with = {};
-    // The project's directory. It may also be set in project_config; different values throw
-    // UsageError.
+    // The project's directory, and the folder of trackers (by default project_dir). They may also
+    // be set in project_config; different values throw UsageError.
     std::string project_dir = {};
     std::string logging_dir = {};
     ProjectConfiguration project_config = {};
