@@ -34,7 +34,8 @@ namespace axle::accel {
 // The rows that a metric counts. Rows are the first dimension of the tensors of an update. By
 // default, the first Accelerator::valid_rows() rows are counted. All rows are counted if their
 // number differs from the number of rows in the batch, for example for logits [rows * tokens,
-// classes]. No rows are counted on a process whose data another process counts.
+// classes]. No rows are counted on a process whose data another process counts. update() of metrics
+// throws the errors of left_out().
 class ValidRows {
   public:
     ValidRows() = default;            // the default selection
@@ -89,7 +90,8 @@ class Metric : public Checkpointable {
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
     // all rows are counted.
     Tensor left_out(const ValidRows& valid, std::int64_t rows) const;
-    // Returns the labels in i64, with ignore_index in rows that are not counted.
+    // Returns the labels in i64, with ignore_index in rows that are not counted. Throws DTypeError
+    // for labels that are not integers, and ShapeError for a 0-d tensor.
     Tensor valid_labels(const Tensor& labels, const ValidRows& valid,
                         std::int64_t ignore_index) const;
 

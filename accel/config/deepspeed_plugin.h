@@ -39,7 +39,8 @@ struct DeepSpeedPlugin {
     bool is_train_batch_min = true;
     // The device that stores optimizer states: "none" (the default), "cpu" (stages 2 and 3) or
     // "nvme" (stage 3) (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE,
-    // _OFFLOAD_OPTIMIZER_NVME_PATH).
+    // _OFFLOAD_OPTIMIZER_NVME_PATH). If this device or offload_param_device is not "none", the
+    // parts of parameters, gradients and optimizer states are all outside of GPU memory.
     std::string offload_optimizer_device = {};
     std::string offload_optimizer_nvme_path = {};
     // The device that stores parameters in stage 3: "none" (the default), "cpu" or "nvme"

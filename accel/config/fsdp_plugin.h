@@ -114,8 +114,8 @@ struct FullyShardedDataParallelPlugin {
     // Whether only rank 0 has the values of the model (false by default). True implies
     // sync_module_states. (FSDP_CPU_RAM_EFFICIENT_LOADING)
     std::optional<bool> cpu_ram_efficient_loading = {};
-    // Whether units recompute their activations in backward (false by default;
-    // nn::Module::set_checkpointing; FSDP_ACTIVATION_CHECKPOINTING).
+    // Whether units, except the unit of the model, recompute their activations in backward (false
+    // by default; nn::Module::set_checkpointing; FSDP_ACTIVATION_CHECKPOINTING).
     std::optional<bool> activation_checkpointing = {};
     // An option without effect: the inputs of units stay on the device (false by default). True
     // needs version 2 and activation_checkpointing, else the Accelerator throws ValueError.

@@ -1,7 +1,8 @@
 // Options for engines other than data parallel training, with the names, defaults and checks of
 // Accelerate. With one process, a plugin divides nothing, but its other options, such as gradient
 // clipping, still apply. If a plugin needs an engine that Axle does not implement, the
-// Accelerator's constructor throws NotImplementedError.
+// Accelerator's constructor throws NotImplementedError. Also declares this error, and
+// TorchDynamoPlugin, which has no effect.
 #pragma once
 
 #include <optional>

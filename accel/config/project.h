@@ -29,7 +29,7 @@ struct ProjectConfiguration {
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
     std::int64_t iteration = 0;      // number of the next checkpoint, at least 0 (else ValueError)
     // Whether the main process of each machine writes to its own project_dir. If false, only rank 0
-    // writes.
+    // writes, except with StateDictType::sharded.
     bool save_on_each_node = false;
     // The settings that define the run, as names and values, for example {"seed", "1"} and
     // {"model", "gpt2"}. They are saved in each checkpoint, and LoadStateOptions::check_identity

@@ -105,7 +105,7 @@ void register_tracker_class(TrackerClass tracker_class) {
 }
 
 // Wraps a tracker and reports the tracker's first exception. Does nothing before start(), after
-// finish(), after a failed start() or resume(), and on processes that the tracker does not use.
+// finish(), after a failed start() or resume(), and on processes that do not call the tracker.
 class Tracking::Guard : public Tracker {
   public:
     // Creates a guard of `tracker`. If `tracker` is nullptr, all methods do nothing.
