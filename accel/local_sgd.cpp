@@ -13,12 +13,12 @@ LocalSGD::LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t loc
           if (enabled && dist::has_slices(model))
               throw UsageError(
                   "LocalSGD: needs whole parameters, but processes divide the model (tensor "
-                  "parallel)");
+                  "parallel); leave LocalSGD out, or set enabled to false");
           auto* const replicas = dynamic_cast<dist::DataParallel*>(distributed);
           if (distributed != nullptr && replicas == nullptr && enabled)
               throw UsageError(
-                  "LocalSGD: needs data parallel training, but the model is sharded over "
-                  "processes");
+                  "LocalSGD: needs data parallel training, but the model is sharded over processes "
+                  "or has a pipeline; leave LocalSGD out, or set enabled to false");
           enabled = enabled && accelerator.use_distributed();
           return replicas == nullptr
                      ? dist::LocalSgd(group, model, local_sgd_steps, enabled)

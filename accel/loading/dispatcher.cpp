@@ -14,7 +14,7 @@ namespace axle::accel {
 namespace {
 
 constexpr const char* kDiffer =
-    "DataLoaderDispatcher: the batches of a step can't be put together; use split_batches or "
+    "dispatch_batches: the batches of a step can't be put together; use split_batches or "
     "dispatch_batches = false: ";
 
 Tree joined(std::vector<Tree> batches) {
@@ -174,7 +174,7 @@ class DataLoaderDispatcher::ReceivingFeed : public data::Feed {
     std::optional<data::Batch> next() override {
         const Tree own = group_->scatter_object({});
         if (const Tree* error = own.is_null() ? nullptr : own.find("error"))
-            dist::throw_described(*error, "DataLoaderDispatcher",
+            dist::throw_described(*error, "dispatch_batches",
                                   str("process 0, which reads for process ", group_->rank()));
         return unpacked(own);
     }

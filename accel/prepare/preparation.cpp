@@ -251,9 +251,9 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
         if (dist::DistributedModel* const distributed = replicas_of("join_uneven_inputs", *model)) {
             trained.push_back(dynamic_cast<dist::DataParallel*>(distributed));
             if (trained.back() == nullptr)
-                throw UsageError(
-                    "join_uneven_inputs: a model is sharded or has a pipeline; leave it out, and "
-                    "give its processes the same number of batches");
+                throw UsageError(str("join_uneven_inputs: the model ", type_name(typeid(*model)),
+                                     " is sharded or has a pipeline; leave it out, and give its "
+                                     "processes the same number of batches"));
         }
     OwningPtr<dist::Join> join;
     if (!trained.empty()) join = make_owning<dist::Join>(trained, dist::Join::Options());

@@ -161,7 +161,7 @@ TEST(DispatchBatches, ReportsIncompatibleBatchesOnAllRanks) {
         for (int again = 0; again < 2; ++again) {
             int steps = 0;
             expect_error<ShapeError>(
-                {"DataLoaderDispatcher: ", "the batches of a step can't be put together",
+                {"dispatch_batches: ", "the batches of a step can't be put together",
                  "split_batches or dispatch_batches = false", "3", "4"},
                 [&] {
                     for ([[maybe_unused]] auto& batch : loader) ++steps;
@@ -187,7 +187,7 @@ TEST(DispatchBatches, ThrowsDatasetErrorsOfTheSameTypeOnAllRanks) {
         };
         const bool main = group->rank() == 0;
         const char* begin = main ? "DataLoader: batch 2: sample 5: "
-                                 : "DataLoaderDispatcher: process 0, which reads for process 1: "
+                                 : "dispatch_batches: process 0, which reads for process 1: "
                                    "DataLoader: batch 2: sample 5: ";
         fails([] { throw FileError("a.png: truncated"); },
               [&](auto run) {
