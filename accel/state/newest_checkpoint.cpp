@@ -66,7 +66,9 @@ void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
 
 }  // namespace
 
-// Returns the checkpoints that all processes can read, newest first.
+// Returns the paths of the checkpoints that have a valid manifest on all processes, newest first.
+// Throws ValueError without automatic_checkpoint_naming, FileError if there are none, and the
+// errors of check_newer_damage().
 std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
