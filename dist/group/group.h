@@ -19,8 +19,8 @@
 
 namespace axle::dist {
 
-// The state that all groups of a process share: the control connection, and the engines that are
-// aborted when a rank fails.
+// The state that the groups of a process share: the control connection, the timeout, the GPU, the
+// MPI state, and the engines that are aborted when a rank fails.
 class Job {
   public:
     // `device` is the index of this process's GPU for NCCL, or -1.
@@ -53,7 +53,7 @@ class Job {
 
 // A tensor x, and the contiguous tensor `host` that an engine uses instead of x. `host` is x itself
 // if x is contiguous and on the device that the engine uses; otherwise it is a copy. This device is
-// the CPU, or x's own device if the group has a GPU engine.
+// the CPU, or x's own device in a collective of a GPU engine.
 struct Staged {
     // with_values() copies the values of x to `host` if it is a copy; to_fill() leaves a copy
     // uninitialized.
@@ -106,7 +106,8 @@ struct ProcessGroup::Impl {
     Device staging_device(const char* op, const Tensor& x) const;
     // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, calls
     // start() with `on_host`. On a GPU, calls `on_gpu`, which queues the collective on the caller's
-    // stream. If the ranks do not agree on the call, the collective is aborted later.
+    // stream. If the ranks do not agree on the call, an engine whose waits_for_agreement() is true
+    // is not called, and start_on() throws CommError. Other engines are aborted later.
     Work start_on(Device device, CollectiveCall call,
                   const std::function<DeviceEngine::Started(DeviceEngine&)>& on_gpu,
                   std::function<void(HostEngine&, const Counts&)> on_host,

@@ -56,9 +56,9 @@ DeviceEngine& ProcessGroup::Impl::device_engine() {
     return *device_engine_;
 }
 
-// Queues a collective on the GPU. A worker thread waits for the agreement of all ranks. This
-// function also waits only if the engine requires the agreement before the call. If the calls of
-// the ranks differ, the collective is aborted.
+// Queues a collective on the GPU. A worker thread waits for the agreement of all ranks. If the
+// engine requires the agreement before the call, this function also waits for it, and throws if the
+// calls of the ranks differ. Otherwise a difference aborts the queued collective.
 Work ProcessGroup::Impl::start_on_gpu(
     CollectiveCall call, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
     std::function<void()> finish) {

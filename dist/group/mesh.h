@@ -42,8 +42,8 @@ class DeviceMesh {
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }
     const std::vector<int>& coordinates() const { return coordinates_; }
 
-    // Returns the group of the processes whose coordinates differ from this process's only along
-    // this dimension. `name` can also be a name that was passed to add_flattened().
+    // Returns the group of the processes that have the same coordinates as this process in all
+    // other dimensions. `name` can also be a name that was passed to add_flattened().
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const;
     // Creates and returns a group, in row-major order. Its processes have the same coordinates as
     // this process in all other dimensions. All ranks of the mesh must call flatten() with the same

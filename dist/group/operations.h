@@ -49,7 +49,7 @@ Tree gather_object(ProcessGroup& group, const Tree& object);
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
 // returns the input without communication and without scaling. Throws DTypeError for integers and
 // booleans if the reduction is a mean or the scale is not 1, for the sum of booleans, and for
-// storage dtypes.
+// storage dtypes. A name is parsed by reduction_of() (ValueError).
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
@@ -63,16 +63,17 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
 // this dimension, or with the largest size, are not changed. The padding has the value pad_index,
-// which is truncated for integer tensors. With pad_first, the padding precedes the data. Throws
-// ValueError if pad_index is out of range of the dtype, and DTypeError if a tensor of a storage
-// dtype needs padding. Throws ShapeError if the number of dimensions differs between ranks.
+// which is truncated for integer tensors. With pad_first, the padding precedes the data. If a
+// tensor needs padding, throws ValueError if pad_index does not fit into its integer dtype, and
+// DTypeError for a storage dtype. Throws ShapeError if the number of dimensions differs between
+// ranks.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
 // Copies a tensor to the `device` of every rank and returns the copy. Exactly one rank must pass a
 // tensor. On this rank, the result shares the tensor's memory if the tensor is contiguous and on
-// `device`. Throws ValueError if no rank or more than one rank passes a tensor, and DeviceError for
-// a meta tensor.
+// `device`. Throws ValueError if no rank or more than one rank passes a tensor, DeviceError for a
+// meta tensor, and CommError if the ranks pass different types of devices.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 

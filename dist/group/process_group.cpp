@@ -60,7 +60,7 @@ void check_backend(const std::string& backend) {
 }
 
 // Returns the index of this process's GPU for NCCL, or -1 if the backend does not use NCCL. The
-// index is the local rank modulo the number of visible GPUs.
+// index is the local rank modulo the number of visible GPUs, or 0 without GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
     if (is_tcp(backend) || backend == "mpi") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());

@@ -58,8 +58,8 @@ struct ProcessGroupOptions {
     // create() throws CommError if "nccl" or "mpi" is requested and can't be used. It throws
     // ValueError for other names, and for "nccl" if this build has no NCCL support.
     std::string backend = {};
-    // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
-    // if this variable is not set.
+    // The timeout of a collective or message. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or
+    // 30 minutes if this variable is not set.
     Milliseconds timeout{0};
     // The timeout for all ranks to join in create(). If 0, it is the smaller of `timeout` and 5
     // minutes.
@@ -97,7 +97,7 @@ class ProcessGroup {
 
     int rank() const;
     int size() const;
-    // Returns "tcp", "nccl", "mpi" or "none".
+    // Returns "tcp", "nccl" or "mpi", or "none" for a group of one process.
     const std::string& backend() const;
     // Returns the ranks of the members in the group returned by create().
     const std::vector<int>& global_ranks() const;
@@ -108,7 +108,8 @@ class ProcessGroup {
         all_reduce_async(x, op).wait();
     }
     Work all_reduce_async(const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Reduces several tensors of the same dtype and device in one collective.
+    // Reduces several tensors of the same dtype and device in one collective. Does nothing for an
+    // empty list.
     void all_reduce(const std::vector<Tensor>& xs, ReduceOp op = ReduceOp::sum);
     // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }

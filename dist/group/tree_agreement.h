@@ -20,7 +20,7 @@ struct OperationCall {
 };
 
 struct Leaf {
-    std::string place;
+    std::string place;  // the path in the tree, such as batch["x"][0]
     Tree value;
 };
 

@@ -30,9 +30,9 @@ enum class GradientKind {
 
 // Returns x. The gradient is the sum of the gradients of all ranks.
 Tensor copy_to_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
-// Returns the tensors. Their gradients are summed over all ranks. If all tensors have one dtype and
-// the gradients are not differentiated again, one all_reduce computes all sums. An undefined tensor
-// is returned unchanged.
+// Returns the tensors. Their gradients are summed over all ranks. If all tensors that require a
+// gradient have one dtype and the gradients are not differentiated again, one all_reduce computes
+// all sums. Undefined tensors and tensors that require no gradient are returned unchanged.
 std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors,
                                   const std::shared_ptr<ProcessGroup>& group);
 // Returns the sum of x over all ranks. The gradient of x is the gradient of the result.

@@ -77,9 +77,9 @@ class CommHook {
 // outlive the DataParallel; call set_model() if the model moves. Not thread-safe.
 class DataParallel : public DistributedModel {
   public:
-    // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
-    // gradient, not counting experts that processes divide. If the models of the ranks differ,
-    // throws CommError with the first name that differs.
+    // Broadcasts the parameters and buffers of rank 0, except experts that processes divide. Throws
+    // UsageError if no other parameter requires a gradient. Throws CommError with the first tensor
+    // whose name, dtype, shape or requires_grad differs between ranks.
     DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                  DataParallelOptions options = {});
     ~DataParallel() override;
@@ -102,15 +102,15 @@ class DataParallel : public DistributedModel {
 
     // Returns the state that a checkpoint of this rank needs in addition to the model of rank 0.
     // The layout of the buckets is the same on all ranks, so only rank 0 returns it. The state also
-    // has the hook's state, the steps of an active LocalSgd, and parameters and buffers that can
-    // differ from rank 0.
+    // has the hook's state, the steps of an active LocalSgd, whether the next before_forward()
+    // broadcasts, and, on the other ranks, parameters and buffers that can differ from rank 0.
     Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
     // of rank 0 must be added to the states of other ranks. The active LocalSgd, or the next one if
     // none is active, continues with the saved steps. If the number of ranks has changed, is_own
     // must be false, and all ranks must load the state of rank 0. Returns false if the state of the
-    // hook was not restored completely (see CommHook). Throws ValueError, ShapeError or DTypeError
-    // if the state is invalid.
+    // hook was not restored completely (see CommHook). Throws ValueError, IndexError, ShapeError or
+    // DTypeError if the state is invalid.
     bool load_state_dict(const Tree& state, bool is_own = true) override;
 
     // Returns the buckets in the order of their reduction.
@@ -126,8 +126,8 @@ class DataParallel : public DistributedModel {
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
 // a rank calls finish(). finish() takes part in the reductions of the other ranks with zeros until
 // all ranks have finished. Then the rank receives the parameters and buffers of one of the ranks
-// that trained longest. The destructor calls finish() unless an exception is unwinding the stack,
-// and throws the errors of finish(). Use one Join for all models that are trained in the same loop.
+// that trained longest. The destructor calls finish() and throws its errors. Use one Join for all
+// models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {
@@ -144,10 +144,10 @@ class [[nodiscard]] Join {
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
     // Takes part in the reductions of the other ranks until all ranks have finished. Returns the
-    // rank whose parameters and buffers all ranks have received. Returns nullopt if an exception is
-    // unwinding the stack. A second call does nothing and returns nullopt. Throws UsageError if the
-    // ranks with data make different calls. Also throws it if another rank still has data and
-    // throw_on_early_termination is true.
+    // rank whose parameters and buffers all ranks have received. If an exception is unwinding the
+    // stack, ends the scope without communication and returns nullopt. A second call does nothing
+    // and returns nullopt. Throws UsageError if the ranks with data make different calls. Also
+    // throws it if another rank still has data and throw_on_early_termination is true.
     std::optional<int> finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

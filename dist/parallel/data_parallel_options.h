@@ -1,4 +1,5 @@
-// The options of DataParallel (dist/parallel/data_parallel.h).
+// The options of DataParallel (dist/parallel/data_parallel.h), and its policies for the reduction
+// of gradients.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,8 @@ struct DataParallelOptions {
     // The size in MiB at which a bucket is full, in [0, 2^20] (ValueError). The first bucket of
     // each dtype and device is full at 1 MiB, if this is less.
     double bucket_cap_mb = 25;
-    // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
-    // zero gradient on this rank. If no rank computes a gradient, the parameter's gradient is not
+    // Whether backward may compute no gradient for a parameter. If true, this rank adds zero to the
+    // mean of such a parameter. If no rank computes a gradient, the parameter's gradient is not
     // changed. If both this option and static_graph are false, backward throws UsageError with the
     // name of the parameter.
     bool find_unused_parameters = false;

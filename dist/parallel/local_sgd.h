@@ -31,13 +31,14 @@ class [[nodiscard]] LocalSgd {
              std::int64_t local_sgd_steps, bool enabled = true);
     LocalSgd(std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
-    // Calls finish() unless an exception is unwinding the stack.
+    // Calls finish(). If an exception is unwinding the stack, only turns on the reductions of
+    // `replicas` again.
     ~LocalSgd() noexcept(false);
     LocalSgd(const LocalSgd&) = delete;
     LocalSgd& operator=(const LocalSgd&) = delete;
 
-    // Counts a step. Must be called after each optimizer step. Every local_sgd_steps-th call
-    // averages the parameters.
+    // Counts a step, and averages the parameters if the number of steps is a multiple of
+    // local_sgd_steps. Must be called after each optimizer step.
     void step();
     // Averages the parameters and ends the scope. Later calls do nothing.
     void finish();

@@ -73,7 +73,7 @@ void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
 }
 
 struct Factors {
-    Tensor matrix;  // [n, m], a view of the gradient
+    Tensor matrix;  // [n, m], a view of Reduction::input
     Tensor p, q;
 };
 

@@ -50,8 +50,9 @@ class Reducer {
     // Returns the names of the parameters of each bucket. If the next pass rebuilds the buckets,
     // also returns the order of the parameters in the new buckets.
     Tree layout() const;
-    // Restores a layout between two passes. Returns false if the layout has other parameters or
-    // needs other options. In this case at most the order of the parameters is restored.
+    // Restores a layout between two passes. Returns false if the layout has other parameters
+    // (nothing is restored), or if the options divide the parameters into other buckets (only the
+    // order of the parameters is restored).
     bool set_layout(const Tree& layout);
     // Called on a rank without data to take part in one pass of the other ranks with zeros.
     void shadow(Step step);

@@ -63,7 +63,7 @@ struct PipelineOptions {
     // The ranks with the same stages and other batches, or nullptr. Gradients and losses are
     // averaged over these ranks.
     std::shared_ptr<ProcessGroup> data_parallel = {};
-    // Whether the data parallel ranks divide the states of optimizers (ZeRO-1). Each rank then
+    // Whether several data parallel ranks divide the states of optimizers (ZeRO-1). Each rank then
     // updates its part of the parameters, and a step gathers them. The parameters are sharded
     // leaves (core/autograd/local_part.h), and have no elements after the Pipeline is destroyed.
     bool shard_optimizer = false;
@@ -132,6 +132,7 @@ class Pipeline {
                 double gradient_scale = 1);
     // Computes the same average loss without gradients. The number of micro-batches is min(rows,
     // micro_batches). Call model.eval() first, because the mode of the modules is not changed.
+    // evaluate() and forward() throw the errors of step(), but need only one row.
     Tensor evaluate(const Tree& batch, const PipelineLoss& loss);
     // Returns the output of the last piece for the batch, without gradients. If gather_output is
     // false, ranks without the last stage get an undefined tensor.
@@ -151,15 +152,15 @@ class Pipeline {
     // Returns the state of the whole model with the names that one process has. The state is
     // returned on rank 0 or on all ranks of the pipeline (FullStateOptions). Slices and shards are
     // gathered; for this, each rank needs memory for its whole stages. All ranks of the job must
-    // call these functions.
+    // call full_state_dict().
     nn::StateDict full_state_dict(const FullStateOptions& options = {}) const;
     // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
     // missing or unexpected, and the errors of Module::load_state_dict(). Buffers, and all names
     // but one of a tied parameter, may be missing.
     void load_state_dict(const nn::StateDict& state);
     // Return and load the state of an optimizer over the parameters of the whole model, like the
-    // functions for the model. load_state_dict() throws ValueError if a key of "state" is not a
-    // number, and the errors of Optimizer::load_state_dict().
+    // functions for the model. load_state_dict() throws IndexError without "state", ValueError if
+    // one of its keys is not a number, and the errors of Optimizer::load_state_dict().
     Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
     void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
 

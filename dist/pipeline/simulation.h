@@ -38,7 +38,7 @@ struct ScheduleReport {
 };
 
 // Simulates a schedule. Time and memory are linear in the number of actions. The messages of errors
-// contain the rank and the action, or the stage and the micro-batch.
+// about actions contain the rank and the action, or the stage and the micro-batch.
 //
 // Throws ValueError
 // - if a rank waits for a message that is never sent (deadlock), or a message is never received,

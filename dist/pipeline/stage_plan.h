@@ -32,10 +32,10 @@ struct Held {
 class StagePlan {
   public:
     // Divides the pieces into stages. `sizes` has the number of pieces of each stage; if it is
-    // empty, the costs of the stages are balanced. Throws ValueError unless `sizes` has one
-    // positive number for each stage and their sum is the number of pieces, if there are fewer
-    // pieces than stages, if a stage has no parameter, or if no piece uses a parameter of the
-    // model.
+    // empty, the costs of the stages are balanced. Other `sizes` must have one positive number for
+    // each stage, with the number of pieces as their sum (ValueError). Also throws ValueError if
+    // there are fewer pieces than stages, if a stage has no parameter, or if no piece uses a
+    // parameter of the model.
     StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
               const std::vector<int>& sizes);
 
@@ -46,7 +46,7 @@ class StagePlan {
     const std::vector<Held>& buffers() const { return buffers_; }
     // Returns the entry of a tensor in parameters() or buffers(), or nullptr if it is in neither.
     const Held* find(const Tensor& tensor) const;
-    // Returns a description of the plan. Equal plans have equal descriptions.
+    // Returns a description of the stages and parameters, to compare the plans of several ranks.
     std::string text() const;
 
   private:
