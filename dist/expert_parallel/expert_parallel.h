@@ -21,14 +21,15 @@
 namespace axle::dist {
 
 // Divides the experts of all MixtureOfExperts in the model among the ranks of the group. All ranks
-// must call this function, and get the values of rank 0. `replicas` contains the ranks with the
-// same experts and other batches, or is nullptr; gradients of experts are also averaged over these
-// ranks. After this call, use DataParallel over all ranks for the other parameters.
+// must call this function; their experts get the values of rank 0. `replicas` contains the ranks
+// with the same experts and other batches, or is nullptr; gradients of experts are also averaged
+// over these ranks. In a group of one process without `replicas`, only checks the arguments. After
+// this call, use DataParallel over all ranks for the other parameters.
 //
 // Errors are thrown on all ranks. Throws ValueError if the model has no MixtureOfExperts, if the
-// number of experts is not a multiple of the size of the group, or if the ranks have different
-// models. Throws UsageError if the experts have a policy or a gradient, or are already divided or
-// sharded.
+// number of experts is not a multiple of the size of the group, or if the MixtureOfExperts of the
+// ranks differ. Throws UsageError if the experts have a policy or a gradient, or are already
+// divided or sharded.
 void expert_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& group,
                         const std::shared_ptr<ProcessGroup>& replicas = {});
 

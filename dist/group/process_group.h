@@ -84,9 +84,10 @@ struct ProcessGroupOptions {
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
-    // (the message lists them), if the port is in use, if two processes have the same rank, or if
-    // the token is wrong. Throws ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with
-    // one process opens no connections.
+    // (the message lists them), if rank 0 can't be reached or can't listen at its address and port,
+    // if two processes have the same rank, or if tokens, world sizes or versions of Axle differ.
+    // Throws ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with one process opens no
+    // connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
     // Returns a group of one process. It never communicates.

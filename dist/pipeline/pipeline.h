@@ -146,7 +146,7 @@ class Pipeline {
     std::vector<Tensor> parameters() const;
     // Clips the gradients of all stages by their common norm, as optim::clip_grad_norm_() does.
     // Tied parameters are counted once. Returns the norm, a 0-d f64 tensor with the same bits on
-    // all ranks of the pipeline.
+    // all ranks of the pipeline. Throws ValueError for an invalid norm_type.
     Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
 
     // Returns the state of the whole model with the names that one process has. The state is

@@ -25,7 +25,7 @@ namespace axle::dist {
 Key key_of(const Environment& environment);
 // Returns the ports on which rank 0's server tries to listen, in this order. This is MASTER_PORT,
 // unless the launcher uses MASTER_PORT itself. The ports are then computed from MASTER_PORT and the
-// job's token, or from MASTER_ADDR without a token.
+// job's token, or, without a token, from MASTER_PORT and MASTER_ADDR.
 std::vector<int> ports_of(const Environment& environment);
 
 // Sign and verify a JoinRequest or a JoinReply.

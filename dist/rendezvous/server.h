@@ -47,8 +47,8 @@ std::vector<Address> addresses_of_master(const char* prefix, const Environment& 
 
 class Server {
   public:
-    // Starts the server. It listens when the constructor returns. Throws CommError if the port is
-    // in use or MASTER_ADDR is not an address of this machine.
+    // Starts the server. It listens when the constructor returns. Throws CommError if no port of
+    // ports_of() is free or MASTER_ADDR is not an address of this machine.
     Server(const Environment& environment, const ControlOptions& options);
     // Stops the server when all ranks have left, at most two seconds later (300 ms after a
     // failure).
@@ -119,8 +119,8 @@ class Server {
 
     // --- server_members.cpp: received messages
 
-    // Handle a received message. Return false if the connection was closed, or will be closed when
-    // its output is sent.
+    // Handle a received message. serve() and serve_unauthenticated() return false if the connection
+    // was closed, or will be closed when its output is sent.
     bool serve(Connection& connection, const Frame& frame);
     bool serve_unauthenticated(Connection& connection, const Frame& frame);
     void serve_member(Connection& connection, Member& member, const Frame& frame);

@@ -32,8 +32,8 @@ enum class ContextExchange : std::uint8_t {
     // derivatives are not supported (UsageError).
     ring,
 };
-// Returns the exchange for the name of Accelerate's cp_comm_strategy, "allgather" or "alltoall".
-// Throws ValueError for other names.
+// Returns the exchange for the name of Accelerate's cp_comm_strategy, "allgather" or "alltoall"
+// (the ring). Throws ValueError for other names.
 ContextExchange context_exchange_of(std::string_view name);
 
 // Returns the positions of a rank's tokens. A sequence is divided into 2 * ranks chunks. A rank has
@@ -49,10 +49,10 @@ std::vector<nn::PositionRange> head_tail_positions(
 // loss must ignore labels of padding tokens. With ContextExchange::all_gather, a mask [B or 1, 1,
 // L, L] for the L tokens of whole sequences is applied; such a mask separates documents.
 //
-// attend() throws UsageError if attention that is not causal has a mask, if a mask for whole
-// sequences is used with ContextExchange::ring, and if queries and keys have different lengths.
-// Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D], and ValueError if T is
-// odd.
+// attend() throws UsageError if attention that is not causal has a mask, if several ranks use a
+// mask for whole sequences with ContextExchange::ring, and if queries and keys have different
+// lengths. Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D], and ValueError
+// if T is odd.
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,

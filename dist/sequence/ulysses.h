@@ -42,16 +42,16 @@ class Ulysses : public nn::SequencePolicy {
 };
 
 // Throws ValueError unless the batch is a map with "input_ids" [B, T, ...], and T is a multiple of
-// the size of the group. Also throws ValueError unless dimension 1 of all tensors with at least two
-// dimensions has size T.
+// the size of the group. Also throws ValueError unless dimension 1 of all its tensors with at least
+// two dimensions has size T.
 void check_ulysses_batch(const Tree& batch, const ProcessGroup& group);
 
-// Gathers the batches of all ranks and returns this rank's part of each batch, in rank order. A
-// batch is a map, or null; the result for a null batch is null. Tensors with at least two
-// dimensions are divided along dimension 1. A batch with "labels" gets "shift_labels": labels[b, t
-// + 1] at position t, and -100 at the end of the whole sequence. A batch without "position_ids"
-// gets positions that count from 0. All ranks must call this function. Throws the errors of
-// check_ulysses_batch() on all ranks.
+// Gathers the batches of all ranks and returns this rank's part of each batch, in rank order and on
+// the CPU. A batch is a map, or null; the result for a null batch is null. Tensors with at least
+// two dimensions are divided along dimension 1. A batch with "labels" [B, T, ...] gets
+// "shift_labels": labels[b, t + 1] at position t, and -100 at the end of the whole sequence. A
+// batch without "position_ids" gets positions that count from 0. All ranks must call this function.
+// Throws the errors of check_ulysses_batch() on all ranks.
 std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 
 // Returns the mean of the losses of all ranks, weighted by their numbers of tokens, as a 0-d tensor

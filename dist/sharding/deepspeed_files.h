@@ -15,9 +15,9 @@ struct DeepSpeedFiles {
 // Returns the folder with the files of a checkpoint: `folder`, or the subfolder named in its file
 // "latest". Returns "" if neither contains the files.
 std::string find_deepspeed_folder(const std::string& folder);
-// Returns the names of the files in a folder. Throws FileError if the file of a process is missing
-// or exists twice, or if files are from tensor or pipeline parallel training or from mixtures of
-// experts.
+// Returns the names of the files in a folder. Throws FileError if a file is missing or exists
+// twice, or if files are from stage 3 and from another stage, from tensor or pipeline parallel
+// training, or from mixtures of experts.
 DeepSpeedFiles deepspeed_files(const std::string& folder);
 
 }  // namespace axle::dist

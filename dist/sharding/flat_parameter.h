@@ -28,7 +28,7 @@ class GatherObserver {
     virtual void unshard() = 0;
 };
 
-// The groups, dtypes and counters that the FlatParameters of a model share.
+// The groups, dtypes, devices, counters and observer that the FlatParameters of a model share.
 struct ShardingContext {
     std::shared_ptr<ProcessGroup> group, replicas, secondary;  // see ShardingOptions
     ShardingPrecision precision;

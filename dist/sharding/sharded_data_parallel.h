@@ -102,7 +102,7 @@ class [[nodiscard]] FullParameters {
   public:
     // Throws IndexError if modifier_rank is not a rank of the group.
     explicit FullParameters(nn::Module& module, FullParametersOptions options = {});
-    // Throws CommError if modifier_rank leaves the job.
+    // Throws CommError if modifier_rank is set and another rank leaves the job.
     ~FullParameters() noexcept(false);
     FullParameters(const FullParameters&) = delete;
     FullParameters& operator=(const FullParameters&) = delete;

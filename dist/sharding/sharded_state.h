@@ -28,15 +28,16 @@ ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
 
 // Writes the states of all ranks of the group into an existing folder that all ranks can access.
 // All ranks must call this function. Rank 0 writes the index when all other files are written. An
-// error on one rank is thrown on all ranks.
+// error on one rank, such as FileError, is thrown on all ranks.
 void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
                   Durability durability = Durability::full);
 
 // Load a folder into a model or optimizer, sharded or not. Each rank reads its part, or the whole
 // tensor of a slice. Throw FileError if the folder is invalid, and ShapeError if a shape differs.
-// Throw ValueError if the folder has the state of a parameter that the optimizer does not have,
-// and, if `strict`, if names of the model are missing or unexpected; otherwise these names are
-// ignored. Also throw the errors of Optimizer::load_state_dict().
+// The function for an optimizer throws ValueError if the folder has no optimizer state, or the
+// state of a parameter that the optimizer does not have, and the errors of
+// Optimizer::load_state_dict(). The function for a model throws ValueError if names are missing or
+// unexpected, unless `strict` is false; these names are then ignored.
 void load_sharded(const ShardedFolder& folder, nn::Module& model, bool strict = true);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 // Verify the bytes that load_sharded() would read on this rank, and change nothing. Throw the same

@@ -52,8 +52,8 @@ struct ShardingPrecision {
 // A set of modules whose parameters are gathered together when one of the modules is called.
 struct ShardUnit {
     std::vector<std::string> modules;  // names as in Module::named_modules()
-    // Whether the parameters are freed after the call of the last module. If nullopt, the strategy
-    // determines this. Ignored with shard_optimizer.
+    // Whether a forward with gradients frees the parameters after the call of the last module. If
+    // nullopt, the strategy determines this. Ignored with shard_optimizer.
     std::optional<bool> reshard_after_forward = {};
 };
 

@@ -27,7 +27,7 @@ class SharedInput {
   public:
     explicit SharedInput(Division division) : division_(std::move(division)) {}
     // Returns the whole input for x. Its gradient is summed over the ranks. Returns the same tensor
-    // as the last call if x is the same and the result is still in use.
+    // as the last call if x is the same, was not changed, and the result is still in use.
     Tensor whole(const Tensor& x);
 
   private:

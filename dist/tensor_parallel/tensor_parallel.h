@@ -84,7 +84,7 @@ void tensor_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& 
 // Ends the division of a model, for example to use it after training. All ranks then have whole
 // parameters without gradients. All ranks must call this function. The states of optimizers stay
 // divided, so save them before the call. A model that is not divided is not changed. Throws
-// UsageError if the model is sharded over processes; call unshard() first.
+// UsageError if slices are sharded over processes; call unshard() first.
 void join_slices(nn::Module& model);
 
 }  // namespace axle::dist
