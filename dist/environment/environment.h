@@ -56,8 +56,8 @@ Environment read_environment(const Variables& variables);
 Environment read_environment();  // reads the variables of this process
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws
-// ValueError, whose message begins with `op`, if the list is malformed or has more than 65536
-// hosts.
+// ValueError, whose message begins with `op`, if the list is malformed, or has more than 65536
+// hosts or a name of more than 255 characters.
 std::vector<std::string> expand_nodelist(std::string_view list,
                                          const std::string& op = "expand_nodelist");
 

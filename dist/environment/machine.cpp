@@ -52,8 +52,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// Returns the CPUs of each physical core on which this process may run. All CPUs of a core have the
-// same list of siblings.
+// All CPUs of a physical core have the same list of siblings.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;

@@ -86,8 +86,8 @@ class ProcessGroup {
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
     // (the message lists them), if rank 0 can't be reached or can't listen at its address and port,
     // if two processes have the same rank, or if tokens, world sizes or versions of Axle differ.
-    // Throws ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with one process opens no
-    // connections.
+    // Throws ValueError for an invalid backend, AXLE_TIMEOUT_S, AXLE_SOCKET_IFNAME or
+    // GLOO_SOCKET_IFNAME. A job with one process opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
     // Returns a group of one process. It never communicates.

@@ -51,6 +51,7 @@ class Child {
     // Returns a descriptor that becomes readable when the child ends. Returns -1 after reap(), and
     // if the system does not support pidfds.
     int pidfd() const { return pidfd_.get(); }
+    // Returns the descriptor of the launcher channel, or -1 after the child has closed it.
     int channel() const { return channel_.get(); }
     // Appends the descriptors that other children must not inherit.
     void append_fds(std::vector<int>& fds) const;

@@ -173,9 +173,9 @@ bool JobLaunch::is_failure(const Child& child) const {
     return !was_killed && child.signal() != stop_signal_ && child.exit_code() != 128 + stop_signal_;
 }
 
-// Records the process that failed first, and sends the first failure to the other machines, and all
-// exits to the processes that still run. If several processes have failed since the last check, a
-// process that was killed by a signal is assumed to be the first.
+// Records the process that failed first, and sends the first failure to the other machines. Sends
+// the exits of all failed processes to the processes that still run. If several processes have
+// failed since the last check, a process that was killed by a signal is assumed to be the first.
 void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
     if (!first_failed_) {
         first_failed_ =

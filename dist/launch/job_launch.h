@@ -36,9 +36,11 @@ struct JobLaunchResult {
     int stop_signal = 0;       // the signal to this process that has stopped the job, or 0
     bool is_stopping = false;  // whether a process has ended with kExitAfterCheckpoint
     bool failed = false;
-    JobFailure failure;      // the first process that failed
-    std::size_t place = 0;   // index of the failed process's plan
-    bool has_ended = false;  // whether the failed process ran on this machine and ended by itself
+    JobFailure failure;     // the first process that failed
+    std::size_t place = 0;  // index of the failed process's plan
+    // Whether `failure` describes how a process of this machine ended, not a report about a
+    // process.
+    bool has_ended = false;
     // If has_ended: what the failed process has written to the descriptor `reason` (ChildWork).
     std::string reason;
 

@@ -154,8 +154,9 @@ struct JobNode {
     std::string master_addr = "127.0.0.1";
     int master_port = 0;
     std::string token = {};
-    // The number of CPU threads of each process. If 0, the number is OMP_NUM_THREADS. If this
-    // variable is not set, the number is the number of usable physical cores divided by
+    // The number of CPU threads of each process. If 0, values of AXLE_NUM_THREADS and
+    // OMP_NUM_THREADS are kept. If only OMP_NUM_THREADS is set, AXLE_NUM_THREADS gets its number. A
+    // variable that gets no other value is the number of usable physical cores divided by
     // local_world_size, and at least 1.
     int num_threads = 0;
 };
@@ -194,8 +195,8 @@ struct MachinesOptions {
 // launcher, which calls this function. All processes of the job are started when all machines have
 // joined, or after the join timeout if at least min_nodes machines have joined. If a process fails,
 // or a machine is lost because its launcher has ended or is silent, the processes of all machines
-// are stopped. The job is restarted on the remaining machines, up to the options.max_restarts times
-// of machine 0. It is not restarted without the machine with node_rank 0, or if fewer than
+// are stopped. The job is restarted on the remaining machines, at most as often as max_restarts of
+// machine 0 allows. It is not restarted without the machine with node_rank 0, or if fewer than
 // min_nodes machines have joined within the join timeout. A machine can join again while the job
 // runs, and takes part in the next launch.
 //

@@ -14,7 +14,8 @@ void check_options(const SuperviseOptions& options);
 
 // Starts all commands, waits until their processes have ended, and calls options.on_failure if the
 // launch has failed. The environment of the processes contains `environment`, options.environment
-// and the variables with the number of restarts. `machines` may be nullptr.
+// and the variables with the number of restarts. `machines` may be nullptr. Throws the errors of
+// supervise().
 JobLaunchResult launch_commands(const std::vector<Command>& commands,
                                 const SuperviseOptions& options, int restart,
                                 JobVariables environment, InterceptedSignals& signals,

@@ -69,8 +69,9 @@ struct MpiFunctions {
     MpiRequest* (*receive)(MpiComm* comm, void* data, int bytes, int from, int tag,
                            MpiError* error);
 
-    // Returns the state of an operation. Frees the request unless the operation is pending. Must be
-    // called until the operation ends, because MPI makes progress in this call.
+    // Returns the state of an operation. Frees the request unless the operation is pending or MPI
+    // was finalized. Must be called until the operation ends, because MPI makes progress in this
+    // call.
     MpiState (*test)(MpiRequest* request, MpiError* error);
     // Cancels a receive. test() then ends with success or a failure. Does nothing for other
     // operations, because MPI cannot cancel them.

@@ -43,7 +43,7 @@ class TcpAcceptor {
     std::optional<IncomingHandshakes> handshakes_;  // empty after the thread has ended
     int port_ = 0;
     bool is_stopped_ = false;
-    int missing_;                      // ranks that have not connected
+    int missing_;                      // number of ranks that have not connected
     std::vector<bool> has_connected_;  // indexed by rank
     std::thread thread_;
 };

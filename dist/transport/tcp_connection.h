@@ -76,6 +76,8 @@ class TcpConnection {
     TcpConnection& operator=(const TcpConnection&) = delete;
 
     int descriptor() const { return socket_.descriptor(); }
+    // Start a message (Transport). Throw CommError if the connection has failed, except for the
+    // receive of a message that has arrived completely.
     std::unique_ptr<TcpMessage> send(const void* data, std::uint64_t bytes, std::uint64_t slot);
     std::unique_ptr<TcpMessage> receive(void* data, std::uint64_t bytes, std::uint64_t slot);
     // Makes all pending and later messages fail, and closes the connection for both ranks. Only the

@@ -25,7 +25,8 @@ class Transport {
     virtual int size() const = 0;
 
     // Opens the connections to all ranks in an order that cannot deadlock. Must be called before an
-    // exchange in which every rank waits for all other ranks.
+    // exchange in which every rank waits for all other ranks. Throws CommError if a rank can't be
+    // reached, and after abort().
     virtual void connect_all() = 0;
     // Start a message. The functions wait for the connection, but not for the transfer of the data.
     // Messages between two ranks with the same slot arrive in order. If the sizes in bytes differ,
