@@ -1,4 +1,5 @@
-// Private to dist: DeviceEngine, the interface of an engine that sends data directly between GPUs.
+// Private to dist: DeviceEngine, the interface of an engine that sends data directly between GPUs,
+// and the functions that negotiate and open the NCCL engine.
 #pragma once
 
 #include <chrono>

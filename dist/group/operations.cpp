@@ -169,7 +169,7 @@ Tree gather(ProcessGroup& group, const Tree& tree) {
 
 Tree gather_rows(ProcessGroup& group, const Tree& tree) {
     if (group.size() == 1) return tree;
-    const TreeAgreement agreement(group, {"gather", "of any numbers of rows"}, tree);
+    const TreeAgreement agreement(group, {.op = "gather_rows"}, tree);
     std::vector<Tree> results(agreement.leaves().size());
     for (const Column& column : agreement.columns()) {
         for (const Shape& shape : column.shapes)
@@ -179,7 +179,7 @@ Tree gather_rows(ProcessGroup& group, const Tree& tree) {
         results[column.index] =
             x.dim() == 0 ? group.all_gather(x) : cat(group.all_gather_uneven(x), 0);
     }
-    return with_leaves("gather", tree, results);
+    return with_leaves("gather_rows", tree, results);
 }
 
 Tree gather_object(ProcessGroup& group, const Tree& object) {

@@ -9,8 +9,8 @@
 // arguments unless a comment states otherwise. The calls are compared before data is sent (with
 // NCCL, while data is sent): if a process calls another collective, or passes another dtype, size,
 // root or reduction, all processes throw CommError with the two different calls. If a process dies,
-// hangs or does not join, the other processes throw CommError with its rank, and the group can no
-// longer be used.
+// hangs or does not join, the other processes throw CommError with its rank. The group can no
+// longer be used after these errors.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ class DataParallel : public DistributedModel {
     bool syncs() const override;
     // Returns whether syncs() is true and no LocalSgd is active.
     bool reduces() const override;
-    // Returns a scope in which backward passes do not reduce gradients.
+    // Returns a scope with set_sync(false).
     NoSyncGuard no_sync();
     // Returns the sum over all ranks. Ranks without data (see Join) add zero.
     Tensor sum(const Tensor& number) override;

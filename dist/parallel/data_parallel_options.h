@@ -25,7 +25,8 @@ struct PowerSgdOptions {
     // elements of the matrix divided by the number of elements that are sent. Not used by batched
     // hooks.
     double min_compression_rate = 2;
-    bool use_error_feedback = true, warm_start = true;
+    bool use_error_feedback = true;  // whether approximation errors are added to the next gradient
+    bool warm_start = true;  // whether a reduction starts with the factor Q of the previous one
     std::uint64_t random_seed = 0;
     DType wrapper = DType::f32;  // dtype of messages (Accelerate's comm_wrapper); f32: not rounded
 };

@@ -14,7 +14,8 @@ class DistributedModel {
     DistributedModel(const DistributedModel&) = delete;
     DistributedModel& operator=(const DistributedModel&) = delete;
 
-    // Sets whether later backward passes reduce gradients.
+    // Sets whether later backward passes compute the mean of the gradients of all ranks. If false,
+    // they accumulate gradients.
     virtual void set_sync(bool reduce) = 0;
     virtual bool syncs() const = 0;
     // Returns whether the next backward pass computes the mean of the gradients of all ranks.
@@ -38,8 +39,8 @@ class DistributedModel {
     DistributedModel() = default;
 };
 
-// A scope in which backward accumulates gradients without reducing them. The first backward after
-// the scope reduces the accumulated gradients.
+// A scope with set_sync(false), in which backward accumulates gradients. The first backward after
+// the scope computes the mean of the accumulated gradients of all ranks.
 class [[nodiscard]] NoSyncGuard {
   public:
     explicit NoSyncGuard(DistributedModel& model) : model_(&model), before_(model.syncs()) {

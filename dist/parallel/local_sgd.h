@@ -31,7 +31,7 @@ class [[nodiscard]] LocalSgd {
              std::int64_t local_sgd_steps, bool enabled = true);
     LocalSgd(std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
-    // Calls finish(). If an exception is unwinding the stack, only turns on the reductions of
+    // Calls finish(), or, if an exception is unwinding the stack, only turns on the reductions of
     // `replicas` again.
     ~LocalSgd() noexcept(false);
     LocalSgd(const LocalSgd&) = delete;

@@ -71,7 +71,7 @@ struct PipelineOptions {
     std::optional<Schedule> custom_schedule = {};
 };
 
-// Numbers that describe the steps of this rank.
+// Numbers that describe the calls of this rank.
 struct PipelineCounters {
     std::int64_t messages = 0, bytes = 0;  // activations and gradients that were sent
     std::int64_t agreed_shapes = 0;        // shapes of inputs that were received

@@ -52,7 +52,7 @@ std::vector<nn::PositionRange> head_tail_positions(
 // attend() throws UsageError if attention that is not causal has a mask, if several ranks use a
 // mask for whole sequences with ContextExchange::ring, and if queries and keys have different
 // lengths. Throws ShapeError unless q is [B, H, T, D], and k and v are [B, G, T, D], and ValueError
-// if T is odd.
+// if T is odd. Also throws the errors of scaled_dot_product_attention().
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,

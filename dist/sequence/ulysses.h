@@ -28,7 +28,7 @@ class Ulysses : public nn::SequencePolicy {
     // k and v are [B, G, T, D]. Throws UsageError if queries and keys have different lengths.
     // Throws ValueError if the heads cannot be divided. The number of query heads must be a
     // multiple of the size of the group. The number of key-value heads must be a multiple or a
-    // divisor of this size.
+    // divisor of this size. Also throws the errors of scaled_dot_product_attention().
     Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionOptions& options) override;
     std::vector<nn::PositionRange> positions(std::int64_t time) const override {
