@@ -106,8 +106,9 @@ std::string find_program(const std::string& program);
 
 struct SuperviseOptions {
     int max_restarts = 0;
-    // The interval of the checks whether processes have ended that children have started. On
-    // systems without pidfds, also the interval of the checks whether children have ended.
+    // After a child has ended, the interval of the checks whether processes that it has started
+    // still run. On systems without pidfds, also the interval of the checks whether children have
+    // ended.
     Milliseconds monitor_interval{100};
     // The time between a failure and SIGTERM to the processes that still run.
     Milliseconds patience{2000};
@@ -137,9 +138,9 @@ struct SuperviseOptions {
 // The first SIGINT, SIGTERM, SIGHUP or SIGQUIT to this process is forwarded to all children, unless
 // this process ignores the signal. Children that still run after the grace time are killed.
 // supervise() then returns 128 + n for signal n and does not restart the job. A second SIGINT kills
-// the children immediately. SIGUSR1 is forwarded to children that handle it, and has no other
-// effect. If a child ends by itself with kExitAfterCheckpoint, the other children are stopped after
-// the grace time; supervise() returns this code and does not restart the job.
+// the children immediately. SIGUSR1 is forwarded to children that handle or ignore it, and has no
+// other effect. If a child ends by itself with kExitAfterCheckpoint, the other children are stopped
+// after the grace time; supervise() returns this code and does not restart the job.
 //
 // Children end when this process ends. Each child is the leader of a process group, so that the
 // processes that it has started are also stopped. Throws FileError if a program is not found or a

@@ -1,9 +1,9 @@
 // Private to dist: the messages between the launchers of a job on several machines.
 //
-// A message is a line of JSON, such as {"type":"start","restart":1,"node_rank":0,...}. Machine 0 of
-// a job is the machine with NODE_RANK 0. Its launcher is the server, and the launchers of the other
-// machines are its clients. Lines are exchanged only after both sides have proven that they have
-// the job's token (dist/transport/tcp_handshake.h).
+// A message is a line of JSON, such as {"type": "start", "restart": 1, "node_rank": 0, ...}.
+// Machine 0 of a job is the machine with NODE_RANK 0. Its launcher is the server, and the launchers
+// of the other machines are its clients. Lines are exchanged only after both sides have proven that
+// they have the job's token (dist/transport/tcp_handshake.h).
 #pragma once
 
 #include <cstdint>

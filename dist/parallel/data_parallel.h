@@ -103,7 +103,7 @@ class DataParallel : public DistributedModel {
     // Returns the state that a checkpoint of this rank needs in addition to the model of rank 0.
     // The layout of the buckets is the same on all ranks, so only rank 0 returns it. The state also
     // has the hook's state, the steps of an active LocalSgd, whether the next before_forward()
-    // broadcasts, and, on the other ranks, parameters and buffers that can differ from rank 0.
+    // broadcasts, and, on ranks other than 0, parameters and buffers that can differ from rank 0.
     Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
     // of rank 0 must be added to the states of other ranks. The active LocalSgd, or the next one if

@@ -2,10 +2,10 @@
 //
 // AXLE_LAUNCHER_FD is the descriptor of a Unix stream socket that a process inherits; each process
 // has its own socket. Launcher and processes write lines of JSON, and ignore lines that they can't
-// parse. The launcher reports the failure of a child to all processes; the background thread of
-// Control (control.h) reads this report. When a process receives the first failure of the job, it
-// sends this failure to its launcher. Writes do not block: the part of a line that does not fit
-// into the socket's buffer is lost.
+// parse. The launcher reports the failure of a child to all processes that still run; the
+// background thread of Control (control.h) reads this report. When a process receives the first
+// failure of the job, it sends this failure to its launcher. Writes do not block: the part of a
+// line that does not fit into the socket's buffer is lost.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace axle::dist {
 inline constexpr const char* kLauncherVariable = "AXLE_LAUNCHER_FD";
 inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // bytes, including the line end
 
-// A message of the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is the signal
-// that ended the process, or 0. `exit_code` is 0 if a signal ended it.
+// A message of the launcher: {"rank": 1, "pid": 4242, "signal": 9, "exit_code": 0}. `signal` is the
+// signal that ended the process, or 0. `exit_code` is 0 if a signal ended it.
 struct ChildEnd {
     int rank = -1;
     std::int64_t pid = 0;
@@ -31,8 +31,8 @@ struct ChildEnd {
 std::string to_line(const ChildEnd& end);
 std::optional<ChildEnd> read_child_end(std::string_view line);
 
-// A message to the launcher: {"failure":"...","rank":0,"failed":1,"op":"all_reduce","seq":12,
-// "pid":4242,"host":"a","running":true}. The last three fields are optional.
+// A message to the launcher: {"failure": "...", "rank": 0, "failed": 1, "op": "all_reduce", "seq":
+// 12, "pid": 4242, "host": "a", "running": true}. The last three fields are optional.
 struct ReportedFailure {
     std::string text;
     int rank = -1;    // the rank that reports
