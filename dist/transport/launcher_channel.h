@@ -4,8 +4,8 @@
 // has its own socket. Launcher and processes write lines of JSON, and ignore lines that they can't
 // parse. The launcher reports the failure of a child to all processes that still run; the
 // background thread of Control (control.h) reads this report. When a process receives the first
-// failure of the job, it sends this failure to its launcher. Writes do not block: the part of a
-// line that does not fit into the socket's buffer is lost.
+// failure of the job, it sends this failure to its launcher, unless the reason is that rank 0 has
+// left. Writes do not block: the part of a line that does not fit into the socket's buffer is lost.
 #pragma once
 
 #include <cstddef>
