@@ -1,6 +1,6 @@
 // Private to dist: HostEngine, the interface of an engine that runs collectives on host memory, and
 // the functions that open the TCP and MPI engines. All ranks agree on a collective before an engine
-// runs it (control.h). Sizes, dtypes and roots are therefore the same on all ranks.
+// runs it (control.h). Dtypes and roots are therefore the same on all ranks, and sizes match.
 #pragma once
 
 #include <chrono>

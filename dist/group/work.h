@@ -40,7 +40,7 @@ struct Work::State {
 
 // A set of task queues with worker threads. Tasks of one queue run in order. Different queues run
 // concurrently, because a task may wait a long time for another process; a thread is created when
-// all threads are busy. The threads block all signals.
+// all threads are busy. The threads block all signals except the signals of faults.
 class Queues {
   public:
     // The key of a queue: peer rank, tag, and direction (true to send).

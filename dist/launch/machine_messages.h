@@ -51,7 +51,7 @@ struct LaunchStart {
     }
 };
 // Reports the first failure of a launch. A client sends it to the server, and the server sends it
-// to all other clients. Each client then ends its processes.
+// to the other clients whose processes still run. Each of them then ends its processes.
 struct LaunchFailure {
     static constexpr const char* type = "failed";
     int restart = 0, exit_code = 1;

@@ -21,7 +21,8 @@ class MachineServer : public Machines {
   public:
     // Throws CommError if the server can't listen on its port.
     MachineServer(const MachinesOptions& options, int max_restarts);
-    // Sends JobEnd to all launchers. Waits until they have received it, at most two seconds.
+    // Sends JobEnd to the launchers unless the job has ended. Waits until they have received it, at
+    // most two seconds.
     ~MachineServer() override;
 
     void proceed() override;

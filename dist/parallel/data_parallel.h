@@ -5,15 +5,16 @@
 //
 // The model is not wrapped: DataParallel registers hooks with autograd (core/autograd/autograd.h).
 // Gradients are stored in buckets, in reverse order of the parameters, which is roughly the order
-// in which backward computes them. A bucket is reduced when all of its gradients are final, while
-// backward continues. After the first reduction, buckets are rebuilt in the order in which the
-// gradients of rank 0 became final (not with find_unused_parameters, unless static_graph is set).
+// in which backward computes them. A bucket is reduced when all gradients of this bucket and of the
+// earlier buckets are final, while backward continues. After the first reduction, buckets are
+// rebuilt in the order in which the gradients of rank 0 became final (not with
+// find_unused_parameters, unless static_graph is set).
 //
 // With use_deterministic_algorithms(), gradients have the same bits for any number of processes if
-// two conditions are true. The number of processes times the number of accumulated passes is the
-// same power of two. The data are the same: pass k of rank r has the batch of pass k * size + r of
-// a single process. In this mode all passes are reduced, even without sync, and the sums form one
-// binary tree. Before the pass with sync, the gradients contain the sum of the passes that were
+// the number of processes times the number of accumulated passes is the same power of two, and if
+// the data are the same: pass k of rank r has the batch of pass k * size + r of a single process.
+// In this mode all passes outside of a LocalSgd are reduced, even without sync, and the sums form
+// one binary tree. Before the pass with sync, the gradients contain the sum of the passes that were
 // already reduced; zero_grad() discards this sum.
 #pragma once
 

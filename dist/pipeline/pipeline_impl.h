@@ -80,7 +80,7 @@ struct Pipeline::Impl {
     PipelineOptions options;
     Schedule schedule;
     std::unique_ptr<StagePlan> plan;
-    std::unique_ptr<StageShards> shards;  // nullptr unless options.shard_optimizer
+    std::unique_ptr<StageShards> shards;  // nullptr unless ranks divide the optimizer states
     PipelineCounters counters;
     std::int64_t steps = 0;
     // The types of the inputs, by stage and signature of the micro-batch.

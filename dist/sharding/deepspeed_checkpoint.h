@@ -17,8 +17,9 @@
 // Nothing in the files is executed, and objects of DeepSpeed's classes are ignored.
 //
 // Limits: checkpoints of tensor or pipeline parallel training (mp_rank_01) and of mixtures of
-// experts throw FileError. Opening a checkpoint reads all of its files once, to verify their
-// checksums. The files stay mapped into memory. Reading a weight allocates memory for its elements.
+// experts throw FileError. Unless TorchFileOptions::check_crc is false, opening a checkpoint reads
+// all of its files once, to verify their checksums. The files stay mapped into memory. Reading a
+// weight allocates memory for its elements.
 #pragma once
 
 #include <cstddef>
