@@ -145,9 +145,10 @@ class Reader {
         };
         if (digits.size() > 40) fail("an integer must have at most 40 digits: " + in_quotes(whole));
         const bool sixty = digits.find(':') != std::string::npos;
-        const std::int64_t value =
-            sixty ? static_cast<std::int64_t>(sixty_based<double>(digits, parse)) : parse(digits);
-        return negative ? -value : value;
+        if (!sixty) return negative ? -parse(digits) : parse(digits);
+        const double value = sixty_based<double>(digits, parse);
+        if (value > 0x1p53) fail("an integer must be from -2^53 to 2^53: " + in_quotes(whole));
+        return static_cast<std::int64_t>(negative ? -value : value);
     }
     Tree real(std::string digits) const {
         std::erase(digits, '_');

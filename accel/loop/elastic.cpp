@@ -15,9 +15,9 @@ constexpr std::int64_t kMaxProcesses = 65536;
 }  // namespace
 
 int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int num_processes) {
-    if (steps > INT_MAX)
+    if (steps < INT_MIN || steps > INT_MAX)
         throw ValueError(
-            str("elastic_accumulation_steps: steps must be at most ", INT_MAX, ": ", steps));
+            str("elastic_accumulation_steps: steps must be from 1 to ", INT_MAX, ": ", steps));
     AcceleratorOptions options;
     options.gradient_accumulation_steps = static_cast<int>(steps);
     const std::int64_t accumulated =

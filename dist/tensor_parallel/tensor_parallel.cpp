@@ -1,5 +1,6 @@
 #include "dist/tensor_parallel/tensor_parallel.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "core/autograd/tensor_slice.h"
 #include "dist/group/shared_error.h"
 #include "dist/tensor_parallel/divided_model.h"
+#include "nn/layers/mixture.h"
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
@@ -62,6 +64,14 @@ void remove_policies(nn::Module& module) {
 
 void join_slices(nn::Module& model) {
     const std::vector<Tensor> parameters = model.parameters();
+    std::vector<nn::MixtureOfExperts*> divided_mixtures;
+    for (const auto& [name, module] : model.named_modules())
+        if (auto* const mixture = dynamic_cast<nn::MixtureOfExperts*>(module);
+            mixture != nullptr && mixture->policy != nullptr &&
+            std::ranges::any_of(mixture->parameters(), [](const Tensor& parameter) {
+                return autograd::slice_of(parameter) != nullptr;
+            }))
+            divided_mixtures.push_back(mixture);
     bool is_divided = false;
     for (const Tensor& parameter : parameters) {
         const auto slice = autograd::slice_of(parameter);
@@ -75,6 +85,7 @@ void join_slices(nn::Module& model) {
     }
     if (!is_divided) return;
     for (const auto& [name, module] : model.named_modules()) remove_policies(*module);
+    for (nn::MixtureOfExperts* const mixture : divided_mixtures) mixture->policy = nullptr;
 }
 
 }  // namespace axle::dist

@@ -81,10 +81,11 @@ TensorParallelPlan tensor_parallel_plan(nn::Module& model);
 void tensor_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& group,
                         const TensorParallelOptions& options = {});
 
-// Ends the division of a model, for example to use it after training. All ranks then have whole
-// parameters without gradients. All ranks must call this function. The states of optimizers stay
-// divided, so save them before the call. A model that is not divided is not changed. Throws
-// UsageError if slices are sharded over processes; call unshard() first.
+// Ends the division of a model by tensor_parallelize() or expert_parallelize(), for example to use
+// it after training. All ranks then have whole parameters without gradients. All ranks must call
+// this function. The states of optimizers stay divided, so save them before the call. A model that
+// is not divided is not changed. Throws UsageError if slices are sharded over processes; call
+// unshard() first.
 void join_slices(nn::Module& model);
 
 }  // namespace axle::dist

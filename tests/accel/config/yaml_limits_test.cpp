@@ -40,6 +40,15 @@ TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByteOfText) {
     }
 }
 
+TEST(ParseYaml, RejectsIntegersBeyond53Bits) {
+    EXPECT_EQ(accel::parse_yaml("9007199254740992", "name").integer(), std::int64_t{1} << 53);
+    EXPECT_EQ(accel::parse_yaml("-1:30", "name").integer(), -90);
+    for (const char* text : {"9007199254740993", "-9007199254740993", "1:0:0:0:0:0:0:0:0:0:0:0:0",
+                             "-1:0:0:0:0:0:0:0:0:0"})
+        expect_error<ValueError>({"name", "-2^53 to 2^53", text},
+                                 [&] { accel::parse_yaml(text, "name"); });
+}
+
 TEST(ParseYaml, RejectsLargeDocumentsAndFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text = "a: " + std::string(accel::kMaxYaml, 'x');

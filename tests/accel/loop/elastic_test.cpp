@@ -48,8 +48,12 @@ TEST(ElasticAccumulationSteps, RejectNumbersOutOfRange) {
     expect_error<ValueError>({"elastic_accumulation_steps: steps must be positive: 0"},
                              [] { elastic_accumulation_steps(0, 8, 1); });
     expect_error<ValueError>(
-        {"elastic_accumulation_steps: steps must be at most 2147483647: 4294967296"},
+        {"elastic_accumulation_steps: steps must be from 1 to 2147483647: 4294967296"},
         [] { elastic_accumulation_steps(std::int64_t{1} << 32, 8, 1); });
+    // As an int, this number would be 1.
+    expect_error<ValueError>(
+        {"elastic_accumulation_steps: steps must be from 1 to 2147483647: -4294967295"},
+        [] { elastic_accumulation_steps(-(std::int64_t{1} << 32) + 1, 8, 1); });
     expect_error<ValueError>(
         {"elastic_accumulation_steps: the batch size and the number of processes", "batch size 0"},
         [] { elastic_accumulation_steps(1, 0, 1); });

@@ -14,6 +14,7 @@
 #include "dist/parallel/data_parallel.h"
 #include "dist/sharding/full_state.h"
 #include "dist/sharding/sharded_data_parallel.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
 #include "nn/layers/mixture.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
@@ -94,6 +95,20 @@ void expect_same_numbers(const std::vector<double>& actual, const std::vector<do
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < actual.size(); ++i)
         EXPECT_NEAR(actual[i], expected[i], 1e-9) << "step " << i;
+}
+
+TEST(ExpertParallel, EndsWithWholeExpertsWhenSlicesAreJoined) {
+    const SparseNet original = sparse_net();
+    auto nets = clones_of(original, 2);
+    on_ranks(2, [&](const Group& group) {
+        SparseNet net = std::move(nets[at(group)]);
+        expert_parallelize(net, group);
+        dist::join_slices(net);
+        EXPECT_EQ(net.block.policy, nullptr);
+        SparseNet whole = original.clone();
+        if (group->rank() == 0)  // without experts on other ranks, one rank computes alone
+            expect_close(net(rows_of(0, 0, 1)).detach(), whole(rows_of(0, 0, 1)).detach(), 1e-12);
+    });
 }
 
 // The test uses neither a capacity nor a load balancing loss, because both depend on the tokens of
