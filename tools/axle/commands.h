@@ -12,6 +12,7 @@ int run_launch(std::vector<std::string> arguments);
 int run_config(std::vector<std::string> arguments);
 int run_env(std::vector<std::string> arguments);
 int run_test(std::vector<std::string> arguments);
+int run_generate(std::vector<std::string> arguments);
 int run_merge_weights(std::vector<std::string> arguments);
 int run_to_fsdp2(std::vector<std::string> arguments);
 int run_estimate_memory(std::vector<std::string> arguments);

@@ -1,0 +1,187 @@
+// Implements the command `axle generate`, which continues a text with a language model.
+#include "nn/generation/generate.h"
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/files/file.h"
+#include "core/random.h"
+#include "core/tree/tree.h"
+#include "data/files/text.h"
+#include "data/tokenizers/pretrained_tokenizer.h"
+#include "nn/adapters/lora.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "nn/models/text/mixtral.h"
+#include "tools/axle/commands.h"
+#include "tools/options/options.h"
+
+namespace axle::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct GenerateSettings {
+    std::string model, prompt, adapter, tokenizer, dtype = "float32";
+    std::vector<std::string> stop;
+    std::int64_t max_new_tokens = 100;
+    std::uint64_t seed = 0;
+    nn::GenerateOptions options{.temperature = 0.8};
+};
+
+std::string tokenizer_path(const GenerateSettings& s) {
+    return (fs::path(s.model) / "tokenizer.json").string();
+}
+
+// Returns whether the file has the vocabulary of a CharTokenizer, as train_gpt writes it.
+bool has_characters(const std::string& path) {
+    const Tree fields = from_json(read_file(path, std::int64_t{256} << 20));
+    const Tree* const type = fields.is_map() ? fields.find("type") : nullptr;
+    return type != nullptr && type->is_string() && type->string() == "char";
+}
+
+// The tokenizer of the model, and the text of its tokens one by one.
+class Text {
+  public:
+    explicit Text(const GenerateSettings& s) {
+        const std::string path = tokenizer_path(s);
+        if (s.tokenizer == "byte" || (s.tokenizer.empty() && !fs::exists(path))) {
+            tokenizer_ = std::make_unique<data::ByteTokenizer>();
+        } else if (has_characters(path)) {
+            constexpr std::int64_t kMaxBytes = std::int64_t{16} << 20;
+            tokenizer_ = std::make_unique<data::CharTokenizer>(
+                data::CharTokenizer::from_json(read_file(path, kMaxBytes)));
+        } else {
+            auto pretrained = data::PretrainedTokenizer::from_pretrained(s.model);
+            stream_.emplace(pretrained);
+            tokenizer_ = std::make_unique<data::PretrainedTokenizer>(std::move(pretrained));
+        }
+    }
+
+    const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+    // Returns the text that a token completes.
+    std::string next(std::int64_t id) {
+        return stream_ ? stream_->next(id) : tokenizer_->decode(std::vector<std::int64_t>{id});
+    }
+    std::string finish() { return stream_ ? stream_->finish() : ""; }
+
+  private:
+    std::unique_ptr<data::Tokenizer> tokenizer_;
+    std::optional<data::DecodeStream> stream_;
+};
+
+// Returns the ids that end a text, from generation_config.json or else from config.json.
+template <class Model>
+std::vector<std::int64_t> end_ids(const Model& model) {
+    const Tree* const ids =
+        model.generation_config.is_map() ? model.generation_config.find("eos_token_id") : nullptr;
+    if (ids == nullptr || ids->is_null()) return model.config.eos_token_id;
+    if (ids->is_integer()) return {ids->integer()};
+    std::vector<std::int64_t> result;
+    for (const Tree& id : ids->elements()) result.push_back(id.integer());
+    return result;
+}
+
+template <class Model>
+int write_text(GenerateSettings s) {
+    Text text(s);
+    Model model = Model::from_pretrained(s.model);
+    if (!s.adapter.empty()) {
+        nn::load_adapter(model, s.adapter);
+        nn::merge_and_unload(model);
+    }
+    if (s.dtype == "bfloat16") model.to(bf16);
+    const std::vector<std::int64_t> prompt = text.tokenizer().encode(s.prompt);
+    if (prompt.empty())
+        throw ValueError(
+            str("--prompt: the text must have at least one token: ", in_quotes(s.prompt)));
+
+    manual_seed(s.seed);
+    s.options.eos_token_id = end_ids(model);
+    std::string written;
+    const auto show = [&](const std::string& part) {
+        std::cout << part << std::flush;
+        written += part;
+    };
+    const auto has_stopped = [&] {
+        for (const std::string& stop : s.stop)
+            if (written.find(stop) != std::string::npos) return true;
+        return false;
+    };
+    if (s.options.num_beams == 1)
+        s.options.on_token = [&](std::int64_t, std::int64_t token) {
+            show(text.next(token));
+            return !has_stopped();
+        };
+    std::cout << s.prompt << std::flush;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<std::int64_t> ids = model.generate(prompt, s.max_new_tokens, s.options);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const auto count = std::ssize(ids) - std::ssize(prompt);
+    if (s.options.num_beams > 1)
+        for (std::int64_t i = std::ssize(prompt); i < std::ssize(ids); ++i)
+            show(text.next(ids[static_cast<std::size_t>(i)]));
+    show(text.finish());
+    std::cout << std::endl;
+    std::cerr << count << " tokens, "
+              << static_cast<double>(count) / std::max(seconds.count(), 1e-9) << " a second\n";
+    return 0;
+}
+
+std::string model_type(const std::string& folder) {
+    constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
+    const std::string path = (fs::path(folder) / "config.json").string();
+    const Tree fields = from_json(read_file(path, kMaxConfig));
+    const Tree* const type = fields.is_map() ? fields.find("model_type") : nullptr;
+    return type != nullptr && type->is_string() ? type->string() : "";
+}
+
+}  // namespace
+
+int run_generate(std::vector<std::string> arguments) {
+    tools::Options options(
+        "Continues a text with a language model. MODEL is a folder in the layout of Hugging Face, "
+        "with config.json (gpt2, llama or mixtral), the weights and tokenizer.json. The text goes "
+        "to stdout while it is generated.",
+        "axle generate");
+    options.show_defaults();
+    GenerateSettings s;
+    options.add("model", s.model, "The folder of the model").required();
+    options.add("--prompt", s.prompt, "The text to continue").required();
+    options.add("--max-new-tokens", s.max_new_tokens, "The largest number of tokens to add")
+        .range(std::int64_t{1}, std::int64_t{1} << 31);
+    options.add("--temperature", s.options.temperature, "Divides the logits; 0 is greedy")
+        .range(0.0, 1e6);
+    options.add("--top-k", s.options.top_k, "Sample from this many tokens; 0: all")
+        .range(std::int64_t{0}, std::int64_t{1} << 31);
+    options.add("--top-p", s.options.top_p, "Sample from tokens with this total probability")
+        .range(0.0, 1.0);
+    options.add("--min-p", s.options.min_p, "Least probability, relative to the best token")
+        .range(0.0, 1.0);
+    options.add("--repetition-penalty", s.options.repetition_penalty, "Above 1: repeat less")
+        .range(0.01, 100.0);
+    options.add("--num-beams", s.options.num_beams, "Above 1: beam search; needs --temperature 0")
+        .range(std::int64_t{1}, std::int64_t{1024});
+    options.add("--stop", s.stop, "End after this text; can be repeated").repeatable();
+    options.add("--seed", s.seed, "Seed of the random numbers");
+    options.add("--adapter", s.adapter, "A LoRA adapter to apply, a folder in PEFT's format");
+    options.add("--tokenizer", s.tokenizer, "byte: bytes are tokens, the default without a file")
+        .one_of({"", "byte"});
+    options.add("--dtype", s.dtype, "The dtype of the weights").one_of({"float32", "bfloat16"});
+    if (!options.parse(std::move(arguments))) return 0;
+
+    const std::string type = model_type(s.model);
+    if (type == "gpt2") return write_text<nn::Gpt>(std::move(s));
+    if (type == "llama") return write_text<nn::Llama>(std::move(s));
+    if (type == "mixtral") return write_text<nn::Mixtral>(std::move(s));
+    throw ValueError(str("generate: the model_type in config.json must be gpt2, llama or mixtral: ",
+                         in_quotes(type)));
+}
+
+}  // namespace axle::launcher
