@@ -1,0 +1,109 @@
+// Fine-tunes a language model with LoRA on questions and answers, and lets it write.
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <axle/axle.h>
+#include <axle/nn/adapters/lora.h>
+
+using axle::Tensor;
+using axle::Tree;
+namespace data = axle::data;
+namespace nn = axle::nn;
+
+namespace {
+
+void check(bool holds) {
+    if (!holds) throw std::logic_error("check failed");
+}
+
+// Writes a small base model and a file of questions, so that the program runs without downloads.
+void write_files() {
+    axle::manual_seed(1);
+    nn::Llama({.vocab_size = 256,
+               .hidden_size = 64,
+               .intermediate_size = 128,
+               .num_hidden_layers = 2,
+               .num_attention_heads = 4,
+               .max_position_embeddings = 64,
+               .initializer_range = 0.2})
+        .save_pretrained("base");
+    std::ofstream lines("questions.jsonl");
+    for (int i = 0; i < 64; ++i)
+        lines << R"({"prompt": "Say )" << i % 8 << R"(: ", "answer": ")" << i % 8 << i % 8
+              << R"(.\n"})" << '\n';
+}
+
+// [rows]
+// Returns the ids and labels of a question and its answer. A label is the token after an id. The
+// label -100 is ignored by the loss, so that the model learns only the answers.
+Tree tokenize(const data::Tokenizer& tokenizer, const Tree& row) {
+    std::vector<std::int64_t> ids = tokenizer.encode(row["prompt"].string());
+    const std::ptrdiff_t prompt = std::ssize(ids);
+    for (std::int64_t id : tokenizer.encode(row["answer"].string())) ids.push_back(id);
+    std::vector<std::int64_t> labels(ids.begin() + 1, ids.end());
+    std::fill(labels.begin(), labels.begin() + prompt - 1, -100);
+    ids.pop_back();
+    return Tree{{"input_ids", axle::tensor(ids)}, {"labels", axle::tensor(labels)}};
+}
+// [/rows]
+
+void train() {
+    double first = 0, last = 0;
+    // [train]
+    axle::Accelerator accelerator;
+    nn::Llama model = nn::Llama::from_pretrained("base");
+    nn::add_lora(model, {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}});
+    model.train();
+
+    const data::ByteTokenizer tokenizer;
+    const auto rows = data::Table::from_json("questions.jsonl")
+                          .map([&](const Tree& row) { return tokenize(tokenizer, row); },
+                               {.remove_columns = {"prompt", "answer"}});
+    data::DataLoader train_loader(
+        rows, {.batch_size = 16,
+               .shuffle = true,
+               .collate_fn = data::padding_collate({.padding_values = {{"labels", -100}}})});
+    axle::optim::AdamW adamw(nn::trainable_parameters(model), {.lr = 1e-2});
+    auto [prepared, optimizer, loader] = accelerator.prepare(model, adamw, train_loader);
+
+    for (int epoch = 0; epoch < 15; ++epoch)
+        for (auto& batch : loader) {
+            const Tensor loss = prepared.loss(batch["input_ids"], batch["labels"]);
+            accelerator.backward(loss);
+            optimizer.step();
+            optimizer.zero_grad();
+            if (first == 0) first = loss.item();
+            last = loss.item();
+        }
+    nn::save_adapter(model, "adapter", {.is_main_process = accelerator.is_main_process()});
+    // [/train]
+    std::cout << "loss " << first << " -> " << last << '\n';
+    check(last < first / 4);
+}
+
+void write() {
+    // [generate]
+    nn::Llama model = nn::Llama::from_pretrained("base");
+    nn::load_adapter(model, "adapter");
+    nn::merge_and_unload(model);  // adds the updates to the weights, for speed
+
+    const data::ByteTokenizer tokenizer;
+    std::string answer;
+    model.generate(tokenizer.encode("Say 3: "), 20,
+                   {.temperature = 0, .on_token = [&](std::int64_t, std::int64_t token) {
+                        answer += tokenizer.decode({{token}});
+                        return token != '\n';  // the answer ends with its line
+                    }});
+    std::cout << answer;  // 33.
+    // [/generate]
+    check(answer == "33.\n");
+}
+
+}  // namespace
+
+int main() {
+    write_files();
+    train();
+    write();
+}
