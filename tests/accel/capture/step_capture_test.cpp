@@ -82,7 +82,7 @@ TEST(StepCapture, ChangesTheStepKeyIfTrainingModeOrPreparedObjectsChange) {
     EXPECT_NE(run.capture.step_key(false), key);
 }
 
-TEST(StepRecord, ListsSchedulersThatStepBeforeTheirOptimizerSeparately) {
+TEST(StepRecord, ListsEarlySchedulersSeparatelyAndRejectsAnotherStepOfTheOptimizer) {
     Prepared run;
     StepRecord record;
     record.add_step(run.halving);

@@ -65,7 +65,7 @@ TEST(DeepSpeedPlugin, HasTheDefaultsOfAccelerate) {
 // Covers 27.ACCELERATE_USE_FSDP, 27.ACCELERATE_GRADIENT_CLIPPING, 15.hf_ds_config, 15.zero_stage,
 // 15.offload_optimizer_device, 15.offload_param_device, 15.zero3_init_flag,
 // 15.zero3_save_16bit_model, 15.transformer_moe_cls_names, 15.gradient_clipping.
-TEST(DeepSpeedPlugin, IsReadFromTheEnvironment) {
+TEST(DeepSpeedPlugin, ReadsOptionsFromTheEnvironmentUnlessTheProgramSetsThem) {
     const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true"),
         stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"),
         clipping("ACCELERATE_GRADIENT_CLIPPING", "0.25"),
@@ -270,7 +270,7 @@ TEST(DeepSpeedPlugin, SetsMixedPrecisionOrRejectsContradictions) {
 }
 
 // Covers 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
-TEST(DeepSpeedPlugin, OverridesAccumulationStepsOfTheAccelerator) {
+TEST(DeepSpeedPlugin, OverridesAccumulationStepsOfAcceleratorAndEnvironment) {
     tests::LogCapture log;
     const AcceleratorOptions options =
         resolved({.gradient_accumulation_steps = 2,
@@ -317,7 +317,7 @@ TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsInvalidMsAmpOption
 }
 
 // Covers 15.multiple, 2.deepspeed_plugin.
-TEST(DeepSpeedPlugin, IsSelectedByNameOrRejected) {
+TEST(DeepSpeedPlugin, IsSelectedByNameAndRejectsUnknownNamesAndBothOptions) {
     AcceleratorOptions options = resolved(
         {.deepspeed_plugins = {{"student", {.zero_stage = 1}}, {"teacher", {.zero_stage = 3}}}});
     EXPECT_EQ(options.deepspeed_plugin->zero_stage, 1);

@@ -82,7 +82,7 @@ TEST(FsdpPlugin, HasTheDefaultsOfAccelerate) {
 }
 
 // Covers 14.fsdp_version, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, IsCreatedFromEnvironmentVariables) {
+TEST(FsdpPlugin, ReadsOptionsFromTheEnvironmentUnlessTheProgramSetsThem) {
     EXPECT_FALSE(accel::resolved({}).fsdp_plugin);
     const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"), version("FSDP_VERSION", "2"),
         policy("FSDP_AUTO_WRAP_POLICY", "transformer_based_wrap"),
@@ -207,7 +207,7 @@ TEST(FsdpPlugin, ReadsBackwardPrefetchAndRejectsOrIgnoresPrefetchingInVersion2) 
 }
 
 // Covers 14.use_orig_params, 14.sync_module_states, 14.cpu_ram_efficient_loading.
-TEST(FsdpPlugin, WarnsAboutOptionsWithoutEffect) {
+TEST(FsdpPlugin, WarnsAboutOptionsThatItIgnoresOrChanges) {
     expect_warning("use_orig_params: has no effect with version 2",
                    {.fsdp_version = 2, .use_orig_params = true});
     expect_warning("sync_module_states: has no effect with version 2",

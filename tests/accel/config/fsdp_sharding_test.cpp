@@ -109,7 +109,7 @@ TEST(NoSplitModules, AreTheBlockTypesOfTransformerModels) {
 }
 
 // Covers 14.auto_wrap_policy, 14.transformer_cls_names_to_wrap, 14.min_num_params.
-TEST(FsdpPlugin, FindsTheTypesToWrapInTheModel) {
+TEST(FsdpPlugin, SetsItsWrapPolicyForTheModelAndRejectsMissingTypes) {
     nn::Gpt model = Gpt64().make();
     Plugin plugin = resolved({.auto_wrap_policy = "transformer_based_wrap"});
     plugin.set_auto_wrap_policy(model);

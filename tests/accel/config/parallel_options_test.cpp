@@ -47,7 +47,7 @@ TEST(FsdpPlugin, ShardsModelsOfTwoProcessesUnlessItsStrategyIsNoShard) {
 }
 
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 15.fp16, 15.gradient_accumulation_steps.
-TEST(DeepSpeedPlugin, SetsMixedPrecisionAndAccumulationStepsOfTheAccelerator) {
+TEST(DeepSpeedPlugin, SetsPrecisionAndAccumulationStepsOfTheAcceleratorAndRejectsInvalidStages) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
     {
         const Accelerator named({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
@@ -94,7 +94,7 @@ TEST(DeepSpeedPlugin, ShardsModelsAboveStage0AndClipsGradients) {
 
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config,
 // 2.torch_device_mesh, 2.data_parallel_rank.
-TEST(TensorParallelRank, IsTheRankInTheDeviceMeshAndThrowsWithoutOne) {
+TEST(DeviceMeshOption, DefinesTheParallelRanksAndExcludesParallelismConfig) {
     const Accelerator accelerator;
     EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
     expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},

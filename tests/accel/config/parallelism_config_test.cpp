@@ -36,7 +36,7 @@ void expect_refused(const ParallelismConfig& config, std::initializer_list<const
 }
 
 // Covers 17.mesh, 17.fsdp_dim_names, 17.data, 17.dp_replicate_size.
-TEST(ParallelismConfig, CreatesTheMeshOfAccelerate) {
+TEST(ParallelismConfig, HasTheMeshAndDataRanksOfAccelerate) {
     const auto vectors = tests::vectors("parallelism_mesh.json");
     for (const auto& c : vectors["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -163,7 +163,7 @@ TEST(ParallelismConfig, IsConvertedToJson) {
 // Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
 // 2.pipeline_parallel_rank, 2.should_save_model, 2.torch_device_mesh, 2.data_parallel_rank,
 // 2.data_parallel_shard_rank, 2.context_parallel_rank.
-TEST(ParallelismConfig, MakesTheMeshOfTheAccelerator) {
+TEST(ParallelismConfig, DeterminesMeshAndRanksOfTheAccelerator) {
     on_ranks(4, [](const Group& group) {
         const auto replicas = [&](int size) {
             Accelerator accelerator(

@@ -123,7 +123,7 @@ TEST(UlyssesAdapter, YieldsTheBatchesOfAShortLastStep) {
 }
 
 // Covers 3.deepspeed_ulysses_dl_adapter.
-TEST(UlyssesAdapter, ResumesAtAMicroBatch) {
+TEST(UlyssesAdapter, ResumesAtAnyMicroBatchButOnOtherProcessCountsOnlyAfterABatch) {
     on_ranks(4, [](const Group& group) {
         const data::LoaderOptions shuffled{.shuffle = true, .seed = 3};
         SharedLoader whole(sharing(group, kTwoByTwo), 12, shuffled);

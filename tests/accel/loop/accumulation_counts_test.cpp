@@ -85,7 +85,7 @@ TEST(Accumulation, ReturnsTheLoaderOfTheInnermostLoop) {
     EXPECT_FALSE(accumulation.state().in_dataloader());
 }
 
-TEST(Accumulation, RepeatsThePositionKeysOfTwoMicroBatchesInEachWindow) {
+TEST(Accumulation, RepeatsPositionKeysInEachWindow) {
     Accumulation accumulation({.num_steps = 2});
     const std::string first = accumulation.position_key(false);
     accumulation.begin_micro_batch();

@@ -165,7 +165,7 @@ TEST(Clipping, IsRejectedBetweenUpdates) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(PreparedOptimizer, SkipsStepAndZeroGradBetweenUpdates) {
+TEST(PreparedOptimizer, SkipsStepAndZeroGradBetweenUpdatesAlsoForAddedGroups) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     const Tensor w = ones({1}, {.requires_grad = true}), late = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 0.5});

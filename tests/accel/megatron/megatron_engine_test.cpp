@@ -371,7 +371,7 @@ TEST(DataParallelGroup, AveragesLossesAndGathersTensorsOfReplicas) {
         [&] { accel::avg_losses_across_data_parallel_group(plain, {tensor(1.0)}); });
 }
 
-TEST(MegatronEngine, NeedsAModelWithAPipeline) {
+TEST(MegatronEngine, RequiresAPipelineAndProvideModelRequiresThePlugin) {
     nn::Gpt model = pipeline_gpt();
     Accelerator accelerator({.cpu = true});
     accelerator.prepare(model);

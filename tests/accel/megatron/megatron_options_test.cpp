@@ -177,7 +177,7 @@ TEST(MegatronPlugin, ReadsOptionsFromTheEnvironmentUnlessTheProgramSetsThem) {
 
 // Micro-batches with different numbers of labels have different weights in the two means.
 // Covers 16.use_custom_fsdp.
-TEST(MegatronPlugin, AveragesOverLabelsOrMicroBatches) {
+TEST(MegatronPlugin, AveragesOverLabelsOrMicroBatchesAndRejectsContradictions) {
     Tree batch = tests::pipeline_batch(0, 4);
     const Tensor labels = batch["labels"].tensor().clone();
     labels.narrow(0, 0, 2).narrow(1, 0, 4).fill_(-100);
