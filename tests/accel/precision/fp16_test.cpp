@@ -146,7 +146,7 @@ TEST(Fp16, ClipsUnscaledGradients) {
 }
 
 // Covers 3.unscale_gradients.
-TEST(Fp16, UnscalesGradientsOfAListOfOptimizers) {
+TEST(Fp16, UnscalesGradientsOfListedOptimizersOnceAndRejectsNull) {
     for (const bool both : {false, true}) {
         Objects o;
         o.backward(o.one, 3);
@@ -257,7 +257,7 @@ TEST(Fp16, DoesNotUnscaleGradientsAfterFreeMemory) {
 }
 
 // Covers 10.scaler.pt.
-TEST(Fp16, RestoresTheScalerFromACheckpoint) {
+TEST(Fp16, RestoresTheScalerFromACheckpointOrThrowsIfItIsMissing) {
     const tests::TemporaryFolder temporary;
     const fs::path folder = temporary / "state";
     const auto step = [](Objects& o, double gradient) {

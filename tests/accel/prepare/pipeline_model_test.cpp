@@ -235,7 +235,7 @@ TEST(MegatronPlugin, InterleavesStagesIfLayersPerVirtualStageAreSet) {
 }
 
 // Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(MegatronPlugin, IsReadFromTheEnvironment) {
+TEST(MegatronPlugin, IsReadFromTheEnvironmentAndRejectsInvalidVariables) {
     const EnvironmentVariable degree("MEGATRON_LM_PP_DEGREE", "1"),
         micro_batches("MEGATRON_LM_NUM_MICRO_BATCHES", "3"),
         clipping("MEGATRON_LM_GRADIENT_CLIPPING", "0.5");

@@ -111,7 +111,7 @@ TEST(Preparation, KeepsAttachedHooksUsableAfterItIsDestroyed) {
     EXPECT_EQ(o.sgd.param_groups()[0].lr, 0.5);
 }
 
-TEST(Preparation, HasNoReplicasForOneProcess) {
+TEST(Preparation, HasNoReplicasForOneProcessAndRejectsUnpreparedModels) {
     Objects o;
     Parts parts;
     parts.prepare(o);

@@ -61,7 +61,7 @@ TEST(DummyOptim, IsReplacedByTheOptimizerOfTheConfiguration) {
 }
 
 // Covers 5.DummyOptim.
-TEST(DummyOptim, CreatesTheOptimizerWithItsCallableIfThereIsNoConfiguration) {
+TEST(DummyOptimAndDummyScheduler, CallTheirCallablesIfThereIsNoConfiguration) {
     nn::Linear linear(2, 3);
     Accelerator accelerator({.cpu = true});
     DummyOptim dummy(linear.parameters());
@@ -81,7 +81,7 @@ TEST(DummyOptim, CreatesTheOptimizerWithItsCallableIfThereIsNoConfiguration) {
 }
 
 // Covers 5.DummyOptim.
-TEST(DummyOptim, ThrowsBeforePrepareAndWithoutAConfiguration) {
+TEST(DummyOptimAndDummyScheduler, ThrowBeforePrepareAndWithoutAConfiguration) {
     nn::Linear linear(2, 3);
     Accelerator accelerator({.cpu = true});
     DummyOptim dummy(linear.parameters());

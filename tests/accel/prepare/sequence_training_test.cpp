@@ -70,7 +70,7 @@ TEST(ContextParallelTraining, WeightsGradientsByTokens) {
 }
 
 // Covers 3.maybe_context_parallel, 31.maybe_context_parallel.
-TEST(MaybeContextParallel, HasNoEffectWithoutContextParallelism) {
+TEST(MaybeContextParallelAndUlyssesAdapter, HaveNoEffectWithoutSharedSequences) {
     tests::LogCapture log;
     Accelerator accelerator;
     const Tensor buffer = ones({2, 4});
