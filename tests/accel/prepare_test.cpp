@@ -115,7 +115,7 @@ TEST(Prepare, AcceptsObjectsInReverseOrder) {
     }
 }
 
-TEST(Prepare, PreparesElementsOfRangesAndValuesOfMaps) {
+TEST(Prepare, PreparesElementsOfRangesAndValuesOfMapsAndRejectsNullElements) {
     std::vector<SmallNet> nets(2);
     std::map<std::string, SmallNet> named;
     named.try_emplace("actor");
@@ -185,7 +185,7 @@ TEST(Accumulate, DoesNotAffectUnpreparedObjects) {
 }
 
 // Covers 5.step.
-TEST(PreparedScheduler, IgnoresStepsAfterItsEnd) {
+TEST(PreparedScheduler, IgnoresStepsAfterItsEndUntilFreeMemory) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
     optim::OneCycleLR schedule(sgd, 1.0, 3);
@@ -244,7 +244,7 @@ TEST(FreeMemory, RemovesHooksFromPreparedObjects) {
 }
 
 // Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
-TEST(AcceleratorOptions, AreReadFromTheEnvironment) {
+TEST(AcceleratorOptions, AreReadFromTheEnvironmentWithTheDocumentedPrecedence) {
     {
         const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");

@@ -70,7 +70,7 @@ TEST(Accelerator, ReturnsTheScalerOnlyInFp16) {
 
 // Covers 2.rng_types, 1.rng_types, 2.project_dir, 1.logging_dir, 1.project_dir, 2.logging_dir,
 // 2.step_scheduler_with_optimizer, 2.ddp_handler.
-TEST(Accelerator, ReturnsTheGivenOptions) {
+TEST(Accelerator, ReturnsTheGivenOptionsAndRejectsUnknownRngTypes) {
     const Accelerator accelerator({.rng_types = {"torch"},
                                    .project_dir = "run",
                                    .step_scheduler_with_optimizer = false,

@@ -155,7 +155,7 @@ TEST(AccelerateCheckpoint, IsRejectedIfAPickleHasUnsupportedObjects) {
 }
 
 // Covers 2.step, 31.checkpoint, 31.save_state.
-TEST(AccelerateCheckpoint, RestoresTheIterationAndTheMicroBatchCount) {
+TEST(AccelerateCheckpoint, RestoresIterationAndMicroBatchCountAndIsNotReplaced) {
     LogCapture logged;
     const Copy copy("whole");
     TheirTraining training(true);

@@ -61,7 +61,7 @@ TEST(LatestCheckpoint, IgnoresSymlinksUnfinishedCheckpointsAndUnrelatedFolders) 
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c");
 }
 
-TEST(LatestCheckpoint, IgnoresCopiesAndRenamedCheckpoints) {
+TEST(CopiesAndRenamedCheckpoints, AreIgnoredByLatestCheckpointAndRotation) {
     const TemporaryFolder folder;
     write(folder / "checkpoint_1", 1);
     write(folder / "checkpoint_2", 2);
@@ -172,7 +172,7 @@ TEST(CheckpointRotation, KeepsFilesThatTheManifestDoesNotList) {
     EXPECT_FALSE(accel::is_checkpoint(folder / "c0"));
 }
 
-TEST(BestCheckpoints, AreOrderedByTheirMetric) {
+TEST(BestCheckpoints, AreOrderedByTheirMetricAndKeptByRotation) {
     const TemporaryFolder folder;
     const double metrics[] = {3, 1, NAN, 2, 1};
     for (int i = 0; i < 5; ++i)
