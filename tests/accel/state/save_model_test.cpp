@@ -163,7 +163,7 @@ TEST(LoadCheckpointInModel, ReadsSafetensorsAndPyTorchFilesIndicesAndFolders) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, PrefersThePyTorchFileAndRejectsTwoIndices) {
+TEST(LoadCheckpointInModel, PrefersThePyTorchFileAndRejectsIncompleteOrAmbiguousFolders) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto add = [&](const char* from, const char* to) {
         write_file_atomically(folder / to, read_file(recorded(from)));
@@ -339,7 +339,7 @@ TEST(CleanStateDict, KeepsTheFirstNameOfSharedTensors) {
 }
 
 // Covers 3.save, 10.safetensors, 13.load, 13.save.
-TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
+TEST(Save, WritesTensorsAsSafetensorsOtherValuesAsJsonAndRejectsMixtures) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     SmallNet net;

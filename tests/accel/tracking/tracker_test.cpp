@@ -84,7 +84,7 @@ TEST(LogWith, PrefersLoggingDirToProjectDir) {
 }
 
 // Covers 11.register_tracker_class, 11.init_kwargs.
-TEST(RegisterTrackerClass, MakesATrackerAvailableByName) {
+TEST(RegisterTrackerClass, AddsOrReplacesATrackerByNameAndRejectsTheNameAll) {
     Messages messages;
     std::shared_ptr<Recorder> made;
     TrackerRun run;
@@ -134,7 +134,7 @@ TEST(LogWith, AcceptsLoggerTypesAndRegisteredServices) {
 // --- the Accelerator's methods
 
 // Covers 2.trackers, 3.init_trackers, 3.log, 11.GeneralTracker, 11.init_kwargs, 31.log_with.
-TEST(Trackers, AreStartedAndFinishedOnce) {
+TEST(Trackers, ReceiveLogsOnlyBetweenInitTrackersAndEndTraining) {
     const auto mine = std::make_shared<Recorder>("mine");
     {
         Accelerator accelerator(with({mine}));
@@ -164,7 +164,7 @@ TEST(Trackers, AreFinishedByTheDestructor) {
 }
 
 // Covers 11.get_tracker, 11.GeneralTracker.
-TEST(GetTracker, UnwrapsATrackerOrListsAvailableTrackers) {
+TEST(GetTracker, ReturnsABlankOrNamedTrackerAndRejectsUnknownNames) {
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine}));
     Tracker& blank = accelerator.get_tracker("anything");
