@@ -171,7 +171,7 @@ TEST(TokenBatchSampler, RejectsInvalidArguments) {
     EXPECT_EQ(TokenBatchSampler({}, 1).size(), 0);
 }
 
-TEST(LengthBatches, UseSeedOfTheirGenerator) {
+TEST(BucketAndTokenBatchSampler, UseTheSeedOfTheirGenerator) {
     const auto generator = std::make_shared<Generator>(1);
     const Ids lengths = mixed_lengths(90);
     const BucketBatchSampler buckets(lengths, 4, {.seed = 9, .generator = generator});

@@ -251,7 +251,7 @@ TEST(GrownDataset, IsReadCompletelyAfterACompletePass) {
     }
 }
 
-TEST(GrownDataset, IsRejectedWithinAPassIfTheOrderIsUnknown) {
+TEST(GrownDataset, IsRejectedWithinAPassOfUnknownOrderUnlessThePassRestarts) {
     const LogCapture log;
     const auto expect_rejected = [](const auto& before, const auto& after, const Tree& changes,
                                     const LoaderOptions& options, const char* why) {

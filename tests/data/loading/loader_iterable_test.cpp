@@ -90,7 +90,7 @@ TEST(IterableLoader, ReturnsLengthBatchSizesAndRemainder) {
     for ([[maybe_unused]] auto& batch : dropping) EXPECT_EQ(dropping.remainder(), -1);
 }
 
-TEST(IterableLoader, ThrowsForUnknownSizes) {
+TEST(IterableLoader, HasNoSamplerOrGeneratorAndThrowsForUnknownSizes) {
     const Numbers numbers(5, {.sized = false});
     DataLoader loader(numbers, {.batch_size = 2});
     EXPECT_THROW(loader.len(), UsageError);

@@ -220,7 +220,7 @@ TEST(DataLoader, KeepsTypeOfDatasetErrorsAndReportsSample) {
 }
 
 // Covers 4.DataLoaderShard.
-TEST(DataLoader, RejectsAnEmptyDataset) {
+TEST(DataLoader, RejectsADatasetOfKnownSizeZero) {
     const auto rejects = [](const auto& dataset) {
         expect_error<ValueError>({"DataLoader: the dataset is empty", "allow_empty"},
                                  [&] { DataLoader loader(dataset, {.batch_size = 4}); });
@@ -292,7 +292,7 @@ TEST(DataLoader, RejectsASecondPassAndChangesDuringAPass) {
 }
 
 // Covers 4.dataloader.
-TEST(DataLoader, UsesCollateFn) {
+TEST(DataLoader, UsesCollateFnAndThrowsItsExceptions) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(4, sample),
                           {.batch_size = 2,
