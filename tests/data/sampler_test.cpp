@@ -98,7 +98,7 @@ TEST(RandomSampler, ContinuesAPassOverAGrownDatasetWithItsUnreadSamples) {
     EXPECT_NE(grown->indices(1), expected);
 }
 
-TEST(Sampler, SupportsDatasetsThatGrowInAPassIfItsOrderHasEverySampleOnce) {
+TEST(Sampler, SupportsGrowthInAPassIfItsOrderHasEverySampleOnceAndRejectsInvalidGrowths) {
     const GrownPass pass{.epoch = 0, .growths = {{3, 2}}};
     const auto sequential = std::make_shared<SequentialSampler>(7);
     EXPECT_EQ(sequential->grown(pass)->indices(), sequential->indices());
@@ -120,7 +120,7 @@ TEST(Sampler, SupportsDatasetsThatGrowInAPassIfItsOrderHasEverySampleOnce) {
     }
 }
 
-TEST(BatchSampler, KeepsOrDropsIncompleteLastBatch) {
+TEST(FixedBatchSampler, KeepsOrDropsIncompleteLastBatch) {
     const auto samples = std::make_shared<SequentialSampler>(7);
     const FixedBatchSampler keep(samples, 3, false), drop(samples, 3, true);
     EXPECT_EQ(keep.size(), 3);

@@ -60,7 +60,7 @@ TEST(CenterCrop, RoundsHalfOffsetsToEvenInEveryFloatingPointRoundingMode) {
     }
 }
 
-TEST(Transforms, AcceptStridedImagesAndNumericDTypes) {
+TEST(Transforms, AcceptStridedImagesNumericDTypesAndOtherNumbersOfDimensions) {
     const Tensor images = golden("images");
     const Tensor strided = images.permute({3, 1, 0, 2}).contiguous().permute({2, 1, 3, 0});
     ASSERT_FALSE(strided.is_contiguous());

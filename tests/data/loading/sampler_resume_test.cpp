@@ -137,7 +137,7 @@ TEST(SamplersOfLoaders, SplitBatchesOfSimilarLengthsAmongProcesses) {
     }
 }
 
-TEST(SamplersOfLoaders, RejectStatesOfSmallerDatasetsWithinAPass) {
+TEST(SamplersOfLoaders, RejectGrownDatasetsWithinAPass) {
     for (const Kind kind : kKinds) {
         const auto loader = make_loader(kind, 1, 0);
         Tree state;

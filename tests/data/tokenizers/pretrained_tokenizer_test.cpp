@@ -297,7 +297,7 @@ TEST(DecodeStream, ReturnsWholeCharacters) {
     EXPECT_EQ(stream.next(3), " a");
 }
 
-TEST(Decoder, SupportsEachKind) {
+TEST(Decoder, DecodesWordPieceCtcByteFallbackBpeStripAndReplace) {
     const auto decode = [](const std::string& decoder, const std::string& vocab) {
         const auto tokenizer = PretrainedTokenizer::from_json(
             R"({"model": {"type": "WordLevel", "unk_token": "", "vocab": {)" + vocab +
