@@ -105,7 +105,7 @@ TEST(DeterministicMode, IsNeededForSameParametersOnOneAndSeveralRanks) {
     EXPECT_TRUE(differs);
 }
 
-TEST(DeterministicMode, DiscardsAccumulatedGradientsOnZeroGrad) {
+TEST(DeterministicMode, DiscardsAccumulatedGradientsOnlyOnZeroGrad) {
     const Deterministic mode;
     nn::Mlp model = tests::small_mlp(), reference = tests::small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
