@@ -203,7 +203,7 @@ TEST(ContextParallelScope, RejectsInvalidBuffers) {
     });
 }
 
-TEST(ContextParallel, RejectsCrossAttentionAndMasksWithoutCausality) {
+TEST(ContextParallel, RejectsUnsupportedAttentionAndUnknownStrategies) {
     on_ranks(2, [](const Group& group) {
         ContextParallel policy(group);
         const Tensor q = ones({1, 2, 4, 8}), k = ones({1, 2, 6, 8});
