@@ -27,7 +27,7 @@ void fill(Net& net, double weight, double mean) {
 double weight_of(const Net& net) { return net.linear.weight.max().item(); }
 double mean_of(const Net& net) { return net.norm.running_mean.max().item(); }
 
-TEST(AveragedModel, IsTheMeanOfAllUpdates) {
+TEST(AveragedModel, HasTheMeanOfTheParametersAndTheLatestBuffers) {
     Net net;
     nn::AveragedModel average(net);
     for (const double value : {1.0, 2.0, 6.0}) {
@@ -85,7 +85,7 @@ TEST(AveragedModel, RejectsInvalidDecaysAndModelsOfOtherShapes) {
                              [&] { average.update_parameters(other); });
 }
 
-TEST(AveragedModel, IsUnchangedByAModelWithAnotherShapeOfABuffer) {
+TEST(AveragedModel, RejectsAModelWithAnotherBufferShapeAndStaysUnchanged) {
     Net net;
     fill(net, 1, 0);
     nn::AveragedModel average(net);
@@ -98,7 +98,7 @@ TEST(AveragedModel, IsUnchangedByAModelWithAnotherShapeOfABuffer) {
     EXPECT_EQ(average.updates(), 0);
 }
 
-TEST(UpdateBn, ComputesTheMeanStatisticsOfAllBatches) {
+TEST(UpdateBn, ComputesTheMeanStatisticsOfAllBatchesAndRestoresModeAndMomentum) {
     manual_seed(0);
     Net net;
     net.eval();

@@ -53,7 +53,7 @@ TEST(Checkpointing, RunsForwardAgainInBackwardWithTheSameGradients) {
     tests::expect_same_bits(module.layer.weight.grad(), dw);
 }
 
-TEST(Checkpointing, KeepsOnlyTheArgumentsInMemory) {
+TEST(Checkpointing, KeepsNoHiddenActivationsInMemory) {
     nn::Mlp mlp({64, 512, 512, 64});
     struct Block : nn::Model<Block> {
         explicit Block(nn::Mlp& mlp_) : mlp(&mlp_) {}

@@ -85,8 +85,9 @@ TEST(DeferredWeights, UseNoMemoryBeforeTheFirstUse) {
     EXPECT_FALSE(is_deferred(nn::Linear(2, 2).weight));
 }
 
-// Ops other than initializers, for example in the constructor of a user's module, use the elements.
-TEST(DeferredWeights, CanBeChangedByOpsOtherThanInitializers) {
+// In-place ops and initializers of slices, for example in the constructor of a user's module, use
+// the elements.
+TEST(DeferredWeights, HaveTheSameValuesAfterInPlaceOpsAndInitializersOfSlices) {
     const auto make = [] {
         nn::Linear layer(3, 2);
         const NoGrad no_grad;

@@ -35,7 +35,7 @@ std::shared_ptr<nn::ForwardHooks> bf16_hooks() {
     return hooks;
 }
 
-TEST(ForwardHooks, LeaveAModelWithoutHooksInF32WithoutAutocast) {
+TEST(Model, RunsWithoutAutocastIfItHasNoHooks) {
     Probe model;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_FALSE(model.between.has_value());

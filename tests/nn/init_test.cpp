@@ -50,7 +50,7 @@ TEST(XavierNormal, HasTheDocumentedVariance) {
     EXPECT_NEAR(mean(t.detach()).item(), 0, 1e-3);
 }
 
-TEST(TruncNormal, HasTheBoundsAndMeanOfATruncatedDistribution) {
+TEST(TruncNormal, HasTheBoundsMeanAndDeviationOfATruncatedDistribution) {
     manual_seed(3);
     Tensor t = init::parameter({200000});
     init::trunc_normal_(t, 1, 2, 0, 3);
@@ -75,7 +75,7 @@ TEST(TruncNormal, RejectsEmptyRangesAndNegativeDeviations) {
     expect_error<ValueError>({"trunc_normal_: std"}, [&] { init::trunc_normal_(t, 0, -1); });
 }
 
-TEST(InitEye, FillsRectangularMatrices) {
+TEST(InitEye, FillsRectangularMatricesAndRejectsVectors) {
     Tensor t = full({2, 3}, 7.0);
     init::eye_(t);
     expect_same_bits(t, tensor({1.0, 0, 0, 0, 1, 0}, {2, 3}));
@@ -83,7 +83,7 @@ TEST(InitEye, FillsRectangularMatrices) {
     expect_error<ShapeError>({"eye_: ", "[3]"}, [&] { init::eye_(vector); });
 }
 
-TEST(InitDirac, PreservesChannels) {
+TEST(InitDirac, PreservesTheChannelsOfEachGroupAndRejectsInvalidGroupsAndShapes) {
     Tensor t = full({4, 2, 3, 3}, 7.0);
     init::dirac_(t);
     const Tensor x = randn({1, 2, 5, 5});
@@ -101,7 +101,7 @@ TEST(InitDirac, PreservesChannels) {
     expect_error<ShapeError>({"dirac_: "}, [&] { init::dirac_(matrix); });
 }
 
-TEST(InitOrthogonal, ReturnsOrthogonalRowsOrColumns) {
+TEST(InitOrthogonal, FillsWithScaledOrthogonalRowsOrColumnsAndRejectsVectors) {
     manual_seed(4);
     for (const Shape& shape :
          {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{4, 2, 3}, Shape{1, 1}}) {
@@ -131,7 +131,7 @@ TEST(InitOrthogonal, IsUniformlyDistributed) {
     EXPECT_NEAR(first / 400, 1.0 / 3, 0.05);
 }
 
-TEST(InitSparse, SetsAShareOfEachColumnToZero) {
+TEST(InitSparse, SetsAShareOfEachColumnToZeroAndRejectsInvalidSharesAndShapes) {
     manual_seed(6);
     Tensor t = init::parameter({50, 40});
     init::sparse_(t, 0.31, 0.5);

@@ -75,7 +75,7 @@ struct Complete : nn::Model<Complete> {
     }
 };
 
-TEST(StateDict, AcceptsTiedIgnoredAbsentAndComputedMembers) {
+TEST(StateDict, AcceptsTiedIgnoredAbsentAndComputedMembersButNotAPresentOptional) {
     Complete model;
     model(ones({1, 2}));
     ASSERT_TRUE(model.last_output.requires_grad());

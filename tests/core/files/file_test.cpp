@@ -66,7 +66,7 @@ TEST(InputFile, ReportsTruncationAfterOpening) {
     EXPECT_EQ(bytes[2], std::byte{'3'});
 }
 
-TEST(MappedFile, DoesNotWriteChangesToFile) {
+TEST(MappedFile, DoesNotWriteChangesToFileAndKeepsThemWhenMoved) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "hello");
     MappedFile map(folder / "a");
@@ -129,7 +129,7 @@ TEST(AtomicFile, KeepsOldFileWhenDiskIsFull) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, DoesNotCommitOnSync) {
+TEST(AtomicFile, DoesNotCommitOnSyncAndRejectsLaterWrites) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {

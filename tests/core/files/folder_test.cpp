@@ -123,7 +123,7 @@ TEST(PathLock, NamesThePathIfItCannotWrite) {
                             [&] { lock->write("text"); });
 }
 
-TEST(PathLock, DoesNotFollowALink) {
+TEST(PathLock, DoesNotFollowALinkOrLockAMissingFolder) {
     const TemporaryFolder folder, elsewhere;
     fs::create_symlink(elsewhere / "victim", folder / "file");
     expect_error<FileError>({(folder / "file").c_str()},
@@ -132,7 +132,7 @@ TEST(PathLock, DoesNotFollowALink) {
     EXPECT_EQ(PathLock::try_folder(folder / "none"), std::nullopt);
 }
 
-TEST(InputFile, RejectsLinksAndPathsOutsideOfItsFolder) {
+TEST(InputFile, RejectsLinksPathsOutsideOfItsFolderAndFilesAboveTheLimit) {
     const TemporaryFolder folder, elsewhere;
     put(folder / "a/b/file");
     put(elsewhere / "secret");

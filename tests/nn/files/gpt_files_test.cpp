@@ -109,7 +109,7 @@ TEST(PretrainedGpt, SavesTheSameWeightsAndConfigAsTransformers) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
 }
 
-TEST(PretrainedGpt, KeepsUnknownFieldsAndSpecialTokens) {
+TEST(PretrainedGpt, KeepsUnknownFieldsAndSpecialTokensAndSavesItsDtypeAndDefaultEosToken) {
     const TemporaryFolder folder;
     write_model(folder,
                 replaced(replaced(config_text(), "\"eos_token_id\": 0", "\"eos_token_id\": [7, 9]"),
@@ -166,7 +166,7 @@ TEST(PretrainedGpt, LoadsModelsInEvaluationMode) {
     EXPECT_NE(model(ids).to_vector(), model(ids).to_vector());
 }
 
-TEST(PretrainedGpt, RoundTripsTheConfiguration) {
+TEST(PretrainedGpt, RoundTripsTheConfigurationAndWeights) {
     const nn::GptConfig config = {.vocab_size = 5,
                                   .block_size = 3,
                                   .n_layer = 2,

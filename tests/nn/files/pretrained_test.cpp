@@ -57,7 +57,7 @@ TEST(Pretrained, RoundTripsAUserDefinedModuleAndRejectsDifferentShapes) {
 }
 
 // Covers 32.push_to_hub.
-TEST(Pretrained, WritesAModelCardUnlessOneExists) {
+TEST(Pretrained, WritesAGivenModelCardOrADefaultOneIfNoneExists) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::string card = folder / "README.md";
     const auto save = [&](const nn::SavePretrainedOptions& options = {}) {

@@ -97,7 +97,7 @@ TEST(MultiheadAttention, GivesZeroWeightsToQueriesWithoutKeys) {
     expect_close(layer(x, x, x, masks), y);
 }
 
-TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTraining) {
+TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTrainingOnly) {
     manual_seed(3);
     nn::MultiheadAttention layer(8, 2, {.dropout = 0.5, .batch_first = true});
     const Tensor x = rand({2, 6, 8});

@@ -32,7 +32,7 @@ TEST(Sequential, CallsModulesAndFunctionsInOrder) {
     expect_same_bits(net(x), linear(2 * relu(linear(x, p[0], p[1])), p[2], p[3]));
 }
 
-TEST(Sequential, ClonesEveryStage) {
+TEST(Sequential, ClonesEveryStageAndRejectsCopies) {
     nn::Sequential net(nn::Linear(3, 4), relu, nn::Sequential(nn::Linear(4, 2)));
     nn::Sequential copy = net.clone();
     const Tensor x = randn({5, 3});
@@ -43,7 +43,7 @@ TEST(Sequential, ClonesEveryStage) {
     expect_error<UsageError>({"module: "}, [&] { const nn::Sequential refused(net); });
 }
 
-TEST(ModuleList, NamesModulesByIndex) {
+TEST(ModuleList, NamesModulesByIndexAndClonesThem) {
     nn::ModuleList<nn::Linear> list;
     std::vector<Tensor> weights;
     for (int i = 1; i <= 9; ++i) {
@@ -156,7 +156,7 @@ TEST(ModuleDict, RejectsUnknownAndInvalidNames) {
                              [&] { dict.insert("a.b", nn::Dropout(0.1)); });
 }
 
-TEST(Containers, AreClonedMovedAndConverted) {
+TEST(Containers, AreClonedMovedAndConvertedButNotCopied) {
     Mixed model;
     model.eval();
     EXPECT_FALSE(model.stages[1].is_training());
@@ -198,7 +198,7 @@ struct Scales : nn::Model<Scales> {
     nn::ParameterDict dict;
 };
 
-TEST(ParameterContainers, NameTrainAndCloneTheirParameters) {
+TEST(ParameterContainers, NameTrainCloneAndEraseTheirParameters) {
     Scales model;
     EXPECT_THAT(names(model.state_dict()), ElementsAre("list.0", "list.1", "dict.b", "dict.a"));
     EXPECT_THAT(model.dict.keys(), ElementsAre("b", "a"));
@@ -232,7 +232,7 @@ TEST(PixelShuffle, IsInvertedByPixelUnshuffle) {
     expect_same_bits(nn::PixelUnshuffle(2)(y), x);
 }
 
-TEST(Unflatten, DividesADimension) {
+TEST(Unflatten, DividesADimensionAndRejectsInvalidSizesAndDimensions) {
     const Tensor x = arange(24).view({2, 12});
     EXPECT_EQ(nn::Unflatten(1, {3, 4})(x).shape(), Shape({2, 3, 4}));
     EXPECT_EQ(nn::Unflatten(-1, {2, -1, 3})(x).shape(), Shape({2, 2, 2, 3}));

@@ -88,7 +88,7 @@ TEST(Conv2dLayer, RejectsInvalidSizesAndOptions) {
     });
 }
 
-TEST(ConvTranspose2dLayer, InvertsTheShapeOfConv2d) {
+TEST(ConvTranspose2dLayer, BoundsItsInitialWeightsAndInvertsTheShapeOfConv2d) {
     manual_seed(3);
     nn::Conv2d down(3, 8, 4, {.stride = 2, .padding = 1});
     nn::ConvTranspose2d up(8, 3, 4, {.stride = 2, .padding = 1});

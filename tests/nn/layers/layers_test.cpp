@@ -185,7 +185,7 @@ TEST(LinearPolicy, IsClonedWithItsLayer) {
 
 // --- Embedding and Dropout
 
-TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorch) {
+TEST(Embedding, LimitsNormsAndDividesGradientsByFrequencyAsPyTorchAndRejectsInvalidNorms) {
     const auto table_of = [](std::optional<std::int64_t> padding_idx,
                              const nn::EmbeddingOptions& options) {
         nn::Embedding table(4, 3, padding_idx, options);
@@ -236,7 +236,7 @@ TEST(Embedding, MatchesPyTorchAndGivesPaddingNoGradient) {
     EXPECT_NEAR(var(nn::Embedding(300, 100).weight.detach()).item(), 1, 0.03);
 }
 
-TEST(DropoutLayer, DropsElementsInTrainingOnly) {
+TEST(DropoutLayer, DropsElementsInTrainingOnlyAndRejectsInvalidProbabilities) {
     nn::Dropout half(0.5);
     const Tensor x = ones({1000});
     EXPECT_NEAR(sum(eq(half(x), 0)).item(), 500, 100);

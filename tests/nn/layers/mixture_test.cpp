@@ -108,7 +108,7 @@ TEST(MixtureOfExperts, PrefersFirstChoicesToSecondChoices) {
     expect_close(y, weighted_sum(layer, x, kept), 1e-12);
 }
 
-TEST(MixtureOfExperts, ComputesTheLoadBalancingLoss) {
+TEST(MixtureOfExperts, ComputesTheLoadBalancingLossAfterACallOfForward) {
     MixtureOfExperts layer = mixture_of({.experts = 4, .top_k = 2});
     expect_error<UsageError>({"MixtureOfExperts: auxiliary_loss() needs a call of forward()"},
                              [&] { layer.auxiliary_loss(); });

@@ -47,7 +47,7 @@ TEST(ActivationLayers, ApplyTheirOptions) {
     expect_same_bits(nn::LogSoftmax(1)(x), log_softmax(x, 1));
 }
 
-TEST(PReLU, LearnsTheSlopeOfEachChannel) {
+TEST(PReLU, LearnsTheSlopeOfEachChannelAndRejectsZeroChannels) {
     nn::PReLU layer(3, 0.5);
     const Tensor x = -1.0 * ones({2, 3, 4});
     const Tensor y = layer(x);

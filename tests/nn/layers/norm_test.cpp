@@ -30,7 +30,7 @@ void expect_state(const nn::Module& module, const std::string& recorded, double 
     }
 }
 
-TEST(LayerNormAndRMSNorm, MatchPyTorchByDefault) {
+TEST(LayerNormAndRMSNorm, MatchPyTorchByDefaultAndOmitDisabledParameters) {
     const Tensor x = golden("layers.x");
     nn::LayerNorm layer_norm(6);
     nn::RMSNorm rms_norm(6);

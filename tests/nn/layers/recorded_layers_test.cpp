@@ -36,7 +36,7 @@ void check_layer(const std::string& name, Layer layer, bool training = true) {
     }
 }
 
-TEST(BilinearLayer, MatchesPyTorch) {
+TEST(BilinearLayer, MatchesPyTorchAndRejectsInvalidSizesAndShapes) {
     check_layer("bilinear", nn::Bilinear(2, 3, 4));
     check_layer("bilinear_no_bias", nn::Bilinear(2, 3, 4, {.bias = false}));
     const nn::Bilinear layer(4, 300, 5);
@@ -48,7 +48,7 @@ TEST(BilinearLayer, MatchesPyTorch) {
     expect_error<ValueError>({"Bilinear: sizes must be positive"}, [] { nn::Bilinear(2, 0, 4); });
 }
 
-TEST(CosineSimilarity, MatchesPyTorch) {
+TEST(CosineSimilarity, MatchesPyTorchAndHasFiniteGradientsOfZeroVectors) {
     check_layer("cosine", nn::CosineSimilarity());
     check_layer("cosine_dim", nn::CosineSimilarity(-1, 0.5));
     Tensor zero = zeros({2, 3}, {.requires_grad = true});
@@ -58,7 +58,7 @@ TEST(CosineSimilarity, MatchesPyTorch) {
     EXPECT_EQ(sum(isfinite(zero.grad())).item(), 6);
 }
 
-TEST(PairwiseDistance, MatchesPyTorch) {
+TEST(PairwiseDistance, MatchesPyTorchHasZeroGradientsOfEqualVectorsAndRejectsNegativeP) {
     check_layer("distance_0", nn::PairwiseDistance({.p = 0}));
     check_layer("distance_1", nn::PairwiseDistance({.p = 1, .keepdim = true}));
     check_layer("distance_2", nn::PairwiseDistance());
@@ -72,7 +72,7 @@ TEST(PairwiseDistance, MatchesPyTorch) {
                              [] { nn::PairwiseDistance({.p = -1}); });
 }
 
-TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorch) {
+TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorchAndRejectsInvalidSizes) {
     check_layer("layer_norm", nn::LayerNorm({3, 4}));
     check_layer("layer_norm_plain", nn::LayerNorm({3, 4}, {.eps = 1e-2, .affine = false}));
     EXPECT_EQ(nn::LayerNorm({3, 4}).weight.shape(), Shape({3, 4}));
@@ -87,7 +87,7 @@ TEST(LayerNormLayer, NormalizesOverSeveralDimensionsLikePyTorch) {
                              [] { nn::LayerNorm{Shape()}; });
 }
 
-TEST(LocalResponseNorm, MatchesPyTorch) {
+TEST(LocalResponseNorm, MatchesPyTorchAndRejectsInvalidSizesAndShapes) {
     check_layer("response", nn::LocalResponseNorm(3));
     check_layer("response_even", nn::LocalResponseNorm(4, {.alpha = 0.3, .beta = 0.6, .k = 2}));
     expect_error<ShapeError>({"local_response_norm: x must have at least three", "[2, 3]"}, [] {

@@ -90,7 +90,7 @@ TEST(SequencePolicy, DropsTheElementsThatAreDroppedInTheWholeSequence) {
     expect_close(layer(whole), whole);
 }
 
-TEST(SequencePolicy, ComputesTheAttentionOfModels) {
+TEST(SequencePolicy, ComputesTheAttentionOfModelsInItsScopeAndThreadOnly) {
     const auto policy = std::make_shared<HalfPolicy>();
     nn::Gpt gpt({.vocab_size = 5, .block_size = 8, .n_layer = 2, .n_head = 2, .n_embd = 4});
     nn::Llama llama({.vocab_size = 5,

@@ -111,7 +111,7 @@ TEST(EfficientNet, MatchesNamesShapesAndParameterCountsOfTorchvision) {
     EXPECT_EQ(nn::EfficientNet(nn::efficientnet_b4()).num_parameters(), 19341616);
 }
 
-TEST(StochasticDepth, DropsWholeSamples) {
+TEST(StochasticDepth, DropsWholeSamplesInTrainingOnlyAndRejectsInvalidProbabilities) {
     manual_seed(1);
     nn::StochasticDepth layer(0.25);
     const Tensor x = ones({400, 2, 3}), y = layer(x);
@@ -194,7 +194,7 @@ TEST(UNet, ReportsInvalidConfigurationsAndInputs) {
                              [&] { nn::UNet{config}; });
 }
 
-TEST(TimestepEmbedding, HasTheOrderAndFrequenciesOfDiffusers) {
+TEST(TimestepEmbedding, HasTheOrderAndFrequenciesOfDiffusersAndRejectsOddSizes) {
     const Tensor y = nn::timestep_embedding(tensor({0, 2}), 4, false, 1, f64);
     const std::vector<double> expected = {
         0, 0, 1, 1, std::sin(2), std::sin(2e-4), std::cos(2), std::cos(2e-4)};

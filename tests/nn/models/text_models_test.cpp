@@ -56,7 +56,7 @@ TEST_P(ScaledPositions, GiveTheSameLogitsForExplicitPositions) {
     expect_close(packed.slice(1, 12), model(ids).detach(), 1e-5);
 }
 
-TEST(RopeScaling, ReadsOlderConfigurations) {
+TEST(RopeScaling, ReadsOlderConfigurationsAndRoundTrips) {
     const auto scaling_of = [](const std::string& rope) {
         return nn::LlamaConfig::from_json("{\"rope_theta\": 5e5, \"rope_scaling\": " + rope + "}")
             .rope_scaling;
@@ -122,7 +122,7 @@ TEST(Mixtral, AppendsTheRequestedNumberOfTokens) {
     EXPECT_EQ(model.generate({1, 2}, 3, {.temperature = 0}).size(), 5u);
 }
 
-TEST(LoadBalancingLoss, IgnoresPadding) {
+TEST(LoadBalancingLoss, IgnoresPaddingIsTopKForEqualProbabilitiesAndRejectsOtherMaskShapes) {
     manual_seed(1);
     const Tensor logits = randn({3, 8, 4}, {f64});  // 3 layers, 2 sequences of 4 tokens
     const Tensor mask = tensor({1, 1, 1, 0, 1, 1, 0, 0}, {2, 4});
@@ -181,7 +181,7 @@ TEST_P(T5, ReadsAndWritesFilesOfTransformers) {
     tests::expect_recorded_files<nn::T5ForConditionalGeneration>(GetParam());
 }
 
-TEST_P(T5, GeneratesTheMostLikelyIds) {
+TEST_P(T5, GeneratesTheMostLikelyIdsUntilTheEndToken) {
     nn::T5ForConditionalGeneration own = model();
     tests::fill(own);
     own.config.eos_token_id = {};

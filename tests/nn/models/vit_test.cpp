@@ -70,7 +70,7 @@ TEST(ViT, ReadsAndWritesFilesOfTransformers) {
     expect_recorded_files<nn::ViTForImageClassification>("vit");
 }
 
-TEST(ViT, ReturnsLogitsAndLossForABatch) {
+TEST(ViT, ReturnsLogitsAndLossForABatchAndRejectsUnknownKeys) {
     nn::ViTForImageClassification model(small_vit());
     const Tensor images = tests::images(8, 0, f32), labels = tensor({1, 2, 3, 9});
     const nn::ModelOutput output =
@@ -83,7 +83,7 @@ TEST(ViT, ReturnsLogitsAndLossForABatch) {
     });
 }
 
-TEST(ViT, CreatesAClassifierThatTheFilesDoNotContain) {
+TEST(ViT, RejectsAClassifierOfAnotherSizeAndCreatesAMissingOne) {
     const nn::ViTForImageClassification model(small_vit());
     const tests::TemporaryFolder folder;
     model.save_pretrained(folder.path());

@@ -109,7 +109,7 @@ TEST(Orthogonal, StartsWithTheReflectionsThatPyTorchComputes) {
     expect_close(layer.weight().detach(), recorded.tensors.at("out"), 1e-12);
 }
 
-TEST(Orthogonal, HasOrthonormalRowsOrColumnsAndKeepsOrthogonalWeights) {
+TEST(Orthogonal, HasOrthonormalRowsOrColumnsKeepsOrthogonalWeightsAndRejectsVectors) {
     manual_seed(3);
     for (const auto& [out, in] : {std::pair(3, 5), std::pair(5, 3), std::pair(4, 4)}) {
         const nn::Orthogonal<nn::Linear> layer(nn::Linear(in, out));

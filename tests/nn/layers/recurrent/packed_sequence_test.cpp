@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-TEST(PackedSequence, OrdersElementsByTime) {
+TEST(PackedSequence, OrdersElementsByTimeAndUnpacksThem) {
     const std::vector<Tensor> sequences = {tensor({1, 2}), tensor({3, 4, 5}), tensor({6})};
     const nn::PackedSequence packed = nn::pack_sequence(sequences, false);
     expect_same_bits(packed.data, tensor({3, 1, 6, 4, 2, 5}));

@@ -133,7 +133,7 @@ TEST(TransposedConvolutionLayers, RestoreTheInputShapesOfConvolutions) {
     EXPECT_EQ(up3(down3(ones({2, 3, 4, 6, 8}))).shape(), (Shape{2, 3, 4, 6, 8}));
 }
 
-TEST(TransposedConvolutionLayers, ReturnResultsOfAGivenSize) {
+TEST(TransposedConvolutionLayers, ReturnResultsOfAGivenSizeAndRejectInvalidSizes) {
     nn::ConvTranspose1d line(3, 2, 3, {.stride = 3, .padding = 1, .dilation = 2});
     const Tensor signal = randn({2, 3, 4});
     for (const std::int64_t extra : {0, 1, 2}) {

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionOption,
                                          "unbatched_heads"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(MultiheadAttentionOptions, NameAndInitializeParametersLikePyTorch) {
+TEST(MultiheadAttentionOptions, NameAndInitializeParametersLikePyTorchAndRejectInvalidSizes) {
     const nn::MultiheadAttention layer(64, 2, {.add_bias_kv = true, .kdim = 30});
     EXPECT_THAT(names(layer.state_dict()),
                 ElementsAre("q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
@@ -165,7 +165,7 @@ TEST(Transformer, GeneratesACausalMask) {
     EXPECT_EQ(nn::Transformer::generate_square_subsequent_mask(2, {f64}).dtype(), f64);
 }
 
-TEST(TransformerEncoder, CopiesItsLayerAndDropsInTraining) {
+TEST(TransformerEncoder, CopiesItsLayerDropsOnlyInTrainingAndIsCloned) {
     manual_seed(7);
     nn::TransformerEncoderLayer layer(4, 2, {.dim_feedforward = 6, .dropout = 0.5});
     nn::TransformerEncoder encoder(layer, 2);
