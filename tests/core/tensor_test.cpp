@@ -184,7 +184,7 @@ TEST(Tensor, ReleasesBorrowedMemoryWithLastView) {
     EXPECT_TRUE(released);
 }
 
-TEST(BroadcastShapes, AlignsSizesAtTheEnd) {
+TEST(BroadcastShapes, AlignsSizesAtTheEndAndRejectsDifferentOnes) {
     EXPECT_EQ(broadcast_shapes("op", {3, 1}, {2, 1, 4}), Shape({2, 3, 4}));
     EXPECT_EQ(broadcast_shapes("op", {}, {0, 5}), Shape({0, 5}));
     EXPECT_THROW(broadcast_shapes("op", {3}, {2}), ShapeError);

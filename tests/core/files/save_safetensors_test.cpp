@@ -39,7 +39,7 @@ TEST(SaveSafetensors, RejectsInvalidNamesMetadataAndTensors) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
-TEST(SaveSafetensors, ReadsDataOfMetaTensorsInTheOrderOfTheFile) {
+TEST(SaveSafetensors, ReadsDataOfMetaTensorsInTheOrderOfTheFileAndRejectsOtherShapes) {
     const TemporaryFolder folder;
     const std::string path = folder / "a";
     const Tensor x = arange(6, {f32}).reshape({2, 3}), y = arange(4, {i64});

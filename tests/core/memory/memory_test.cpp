@@ -163,7 +163,7 @@ TEST_F(HostMemoryAllocator, StaysWithinLimit) {
     EXPECT_EQ(full({200000}, 1.0).sum().item(), 200000);
 }
 
-TEST_F(HostMemoryAllocator, ReturnsFreedBlocksToSystemAboveLimit) {
+TEST_F(HostMemoryAllocator, ReturnsFreedBlocksToSystemAboveLimitAndRejectsNegativeLimits) {
     const std::int64_t before = host_memory::stats().reserved;
     auto x = std::make_unique<Tensor>(full({200000}, 1.0));
     host_memory::set_limit(1000);

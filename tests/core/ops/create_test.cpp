@@ -34,7 +34,7 @@ TEST(Arange, RejectsStepThatLeadsAwayFromEnd) {
     EXPECT_EQ(arange(2, 2, -1).numel(), 0);
 }
 
-TEST(Full, InfersDTypeFromValue) {
+TEST(Full, InfersDTypeFromValueUnlessOptionsSetIt) {
     EXPECT_EQ(full({2}, 3).dtype(), i64);
     EXPECT_EQ(full({2}, 3u).dtype(), i64);
     EXPECT_EQ(full({2}, true).dtype(), boolean);
@@ -194,7 +194,7 @@ TEST(Pow, RaisesNumberToPowerOfEachElement) {
     EXPECT_EQ(pow(2.0, tensor({0, 3})).dtype(), f32);
 }
 
-TEST(Where, InfersDTypeOfTwoNumbers) {
+TEST(Where, InfersDTypeOfNumbers) {
     const Tensor condition = tensor({true, false});
     EXPECT_EQ(where(condition, 1, -2).dtype(), i64);
     EXPECT_EQ(where(condition, 1, -2).to_vector(), (std::vector<double>{1, -2}));

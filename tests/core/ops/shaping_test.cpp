@@ -57,7 +57,7 @@ TEST(TensorSplit, AcceptsMoreIndicesThanATensorCanHaveDimensions) {
     EXPECT_EQ(tensor_split(arange(10), 10).size(), 10u);
 }
 
-TEST(Repeat, ReturnsCopyIfNothingIsRepeated) {
+TEST(RepeatAndRoll, ReturnCopiesIfNothingChanges) {
     const Tensor x = zeros({2});
     repeat(x, 1).fill_(1);
     repeat_interleave(x, 1).fill_(1);
@@ -98,7 +98,7 @@ TEST(Isin, FindsValuesInLongLists) {
     EXPECT_EQ(sum(isin(all, add(even, 1000))).item_int(), 0);
 }
 
-TEST(Linspace, ReturnsTheExactEndPoint) {
+TEST(Linspace, ReturnsTheExactEndPointAndCanRequireAGradient) {
     for (const DType dtype : {f64, f32, f16, bf16})
         EXPECT_EQ(linspace(0, 1, 50, {dtype}).select(0, -1).item(), 1);
     EXPECT_TRUE(linspace(0, 1, 3, {.requires_grad = true}).requires_grad());

@@ -82,7 +82,7 @@ TEST(AvgPool3d, DividesByWindowSizeByValidElementsOrByGivenDivisor) {
     EXPECT_EQ(avg_pool3d(large, {2, 8, 8}, {.divisor_override = 256}).item(), 30000);
 }
 
-TEST(MaxUnpool, ReturnsTensorThatMaxPoolMapsBackToTheMaxima) {
+TEST(MaxUnpool, ReturnsTensorThatMaxPoolMapsBackToTheMaximaAndAcceptsAnOutputSize) {
     const Tensor x = counting({2, 2, 4, 6});
     const auto [y, at] = max_pool2d_with_indices(x, 2);
     const Tensor sparse = max_unpool2d(y, at, 2);
@@ -100,7 +100,7 @@ TEST(LpPool, GivesFiniteGradientsNextToWindowsOfZeros) {
     EXPECT_NEAR(x.grad().to_vector()[2], 0.6, 1e-7);
 }
 
-TEST(FractionalMaxPool, DrawsWindowsFromTheDefaultGenerator) {
+TEST(FractionalMaxPool, DrawsIncreasingWindowsOfEachPlaneFromTheDefaultGenerator) {
     const Tensor x = counting({1, 3, 20, 20});
     const auto draw = [&](std::uint64_t seed) {
         manual_seed(seed);

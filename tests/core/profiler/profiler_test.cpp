@@ -133,7 +133,7 @@ TEST_F(Profiler, IgnoresScopesThatAreOpenAtStartOrStop) {
 }
 
 // The two communications overlap each other, and each overlaps only a part of the scope.
-TEST_F(Profiler, DoesNotSubtractCommunicationFromTimeOfScopes) {
+TEST_F(Profiler, DoesNotSubtractOverlappingCommunicationFromScopesAndExportsItWithIds) {
     profiler::start();
     auto first = std::make_unique<profiler::Communication>("first");
     std::unique_ptr<profiler::Communication> second;

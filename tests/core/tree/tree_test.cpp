@@ -72,7 +72,7 @@ TEST(Tree, ListsExistingKeysWhenKeyIsMissing) {
     EXPECT_TRUE(batch.contains("labels"));
 }
 
-TEST(Tree, ReportsActualKindOnMismatch) {
+TEST(Tree, ReportsActualKindOnMismatchAndRejectsInvalidIndicesAndNumbers) {
     const Tree batch{{"labels", "cat"}};
     EXPECT_EQ(error_of<ValueError>([&] { batch["labels"].tensor(); }),
               "Tree: expected a tensor, got a string ('cat')");

@@ -44,7 +44,7 @@ TEST(RecursivelyApply, KeepsContainersAndUnselectedLeaves) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, RejectsUnselectedLeavesOnRequestAndReportsTheirPaths) {
+TEST(RecursivelyApply, RejectsDeepTreesAndUnselectedLeavesOnRequestWithTheirPaths) {
     const auto same = [](const Tree& t) { return t; };
     const auto is_tensor = [](const Tree& t) { return t.is_tensor(); };
     expect_error<ValueError>({"recursively_apply: ", R"(batch["meta"][0] is a string)"},
@@ -100,7 +100,7 @@ TEST(Concatenate, ReportsPathOfMismatch) {
 }
 
 // Covers 13.slice_tensors.
-TEST(SliceTensors, SlicesRowsLikePython) {
+TEST(SliceTensors, SlicesRowsLikePythonAndRejects0dTensors) {
     const Tree middle = slice_tensors(nested_batch(), 1, 3);
     expect_same_bits(middle["ids"], counting({4, 2}).slice(0, 1, 3));
     EXPECT_EQ(middle["meta"][2]["deep"].tensor().shape(), Shape({2, 1, 3}));
