@@ -135,7 +135,7 @@ TEST_F(DevicePlacementOnGpu, MovesPreparedObjectsAsRequested) {
 class DeviceMapOnGpu : public GpuTest {};
 
 // Covers 3.load_checkpoint_in_model.
-TEST_F(DeviceMapOnGpu, SelectsTheDeviceOfALoadedModel) {
+TEST_F(DeviceMapOnGpu, SelectsTheDeviceOfALoadedModelAndRejectsMissingGpus) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     SmallNet saved;
     save_safetensors(folder / "model.safetensors", saved.state_dict(), {{"format", "pt"}});

@@ -143,7 +143,7 @@ TEST_F(GpuGraph, DoesNotShareItsMemoryWithOtherTensors) {
     for (const Tensor& other : others) EXPECT_EQ(other.min().item(), 9);
 }
 
-TEST_F(GpuGraph, RejectsReadingDeviceMemoryDuringCapture) {
+TEST_F(GpuGraph, RejectsReadingDeviceMemoryDuringCaptureAndReplaysOfEmptyGraphs) {
     const Tensor x = ones({3}, {.device = kGpu});
     Graph graph;
     const auto capture = [&] {

@@ -269,7 +269,7 @@ TEST_F(GpuCapture, RepeatsDropoutInCheckpointedBackward) {
 
 class GpuEvents : public GpuTest {};
 
-TEST_F(GpuEvents, AreCompleteBeforeTheyAreRecorded) {
+TEST_F(GpuEvents, AreCompleteButHaveNoTimesBeforeTheyAreRecorded) {
     const cuda::Event event;
     EXPECT_TRUE(event.query());
     event.synchronize();

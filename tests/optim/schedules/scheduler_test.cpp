@@ -54,7 +54,7 @@ TEST(OneCycleLR, CyclesMomentumOfSgd) {
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].momentum, 0.85);
 }
 
-TEST(OneCycleLR, RejectsCyclingTheMomentumOfOptimizersWithoutMomentum) {
+TEST(CyclicSchedules, RejectCyclingTheMomentumOfOptimizersWithoutMomentum) {
     Adagrad optimizer({parameter()});
     expect_error<ValueError>({"OneCycleLR: cycle_momentum needs an optimizer with momentum"},
                              [&] { OneCycleLR(optimizer, 1, 10); });
