@@ -122,7 +122,7 @@ TEST(BenchKernels, HaveNamesAndShapesThatAreDocumented) {
     }
 }
 
-TEST(BenchDifference, IsRelativeToTheLargestElement) {
+TEST(BenchDifference, IsRelativeToTheLargestElementAndWrongIfItIsNan) {
     bench::Problem problem;
     problem.outputs = {tensor({1.0, -8.0})};
     EXPECT_EQ(bench::difference(problem, {tensor({3.0, -8.0})}), 0.25);

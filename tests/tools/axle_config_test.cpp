@@ -211,7 +211,7 @@ TEST_F(AxleConfig, UpdatesFilesOfOlderVersionsAndRejectsUnknownKeys) {
 }
 
 // Covers 26.env.
-TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
+TEST_F(AxleEnv, ShowsTheMachineAndTheConfigurationAndRejectsMissingFiles) {
     const std::string without = output(expect(0, {"env"}, {}));
     for (const char* word :
          {"- Axle: ", "- Platform: Linux", "- CPU: ", "- System RAM: ", "- GPU", "none at "})
@@ -347,7 +347,7 @@ TEST(EstimateMemory, MatchesRecordingsOfAccelerate) {
     }
 }
 
-TEST(EstimateMemory, ReadsFoldersConfigurationsAndHeaders) {
+TEST(EstimateMemory, ReadsFoldersConfigurationsAndHeadersAndRejectsUnknownTypes) {
     for (const char* folder : {"gpt2_tiny", "llama_tiny"}) {
         const auto built = model_size(tensors_of(golden(folder)));
         const auto config = model_size(tensors_of(golden(folder) + "/config.json"));

@@ -210,7 +210,7 @@ TEST(Questionnaire, AsksForTheOptionsOfDeepSpeed) {
 }
 
 // Covers 26.config.
-TEST_F(AxleDeepSpeed, WritesTheFlagsOfAxleConfigToTheFile) {
+TEST_F(AxleDeepSpeed, WritesTheFlagsOfAxleConfigToTheFileAndRejectsFlagsOfFsdp) {
     const std::string path = folder_ / "c.yaml";
     const Ended ended =
         run({"config", "--config_file", path, "--num_processes", "2", "--zero_stage", "3",

@@ -184,7 +184,7 @@ TEST(Questionnaire, AsksForTheOptionsOfFsdp) {
 using AxleConfigFsdp = AxleLaunchFsdp;
 
 // Covers 26.config, 28.deepspeed_config.
-TEST_F(AxleConfigFsdp, WritesTheFsdpSectionFromFlags) {
+TEST_F(AxleConfigFsdp, WritesTheFsdpSectionFromFlagsAndRejectsInvalidFlags) {
     const std::string path = folder_ / "config.yaml";
     ASSERT_EQ(run({"config", "--config_file", path, "--num_processes", "2",
                    "--fsdp_reshard_after_forward", "false", "--fsdp_min_num_params", "7"})
@@ -234,7 +234,7 @@ TEST(ToFsdp2, ConvertsLikeAccelerate) {
 }
 
 // Covers 26.to-fsdp2.
-TEST(ToFsdp2, ReportsOptionsThatVersion2DoesNotHave) {
+TEST(ToFsdp2, ReportsOptionsThatVersion2DoesNotHaveAndRejectsInvalidStrategies) {
     LogCapture log;
     const Tree converted = to_fsdp2({{"state_dict_type", "LOCAL_STATE_DICT"},
                                      {"sharding_strategy", "FULL_SHARD"},

@@ -271,7 +271,7 @@ TEST_F(AxleLaunch, DividesProcessesAmongMachinesAndRejectsInvalidOptions) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunch, UsesAnotherPortIfTheGivenPortIsInUse) {
+TEST_F(AxleLaunch, UsesAnotherPortOrFailsOnSeveralMachinesIfTheGivenPortIsInUse) {
     const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;

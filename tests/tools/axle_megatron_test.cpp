@@ -45,7 +45,7 @@ std::map<std::string, std::string> variables_of(const LaunchPlan& plan) {
 
 // Accelerate sets the same variables.
 // Covers 26.launch, 28.deepspeed_config.
-TEST(MegatronFlags, SetEnvironmentVariablesOfProcesses) {
+TEST(MegatronFlags, SetVariablesIfMegatronLmIsUsedElseHaveNoEffect) {
     const LaunchPlan given =
         plan({"--use_megatron_lm", "--num_processes=4", "--megatron_lm_tp_degree=2",
               "--megatron_lm_sequence_parallelism=true", "--megatron_lm_num_micro_batches=8"});

@@ -42,7 +42,7 @@ std::map<std::string, std::string> variables_of(const LaunchPlan& plan) {
 }
 
 // Covers 26.launch, 28.parallelism_config, 17.dp_replicate_size.
-TEST(ParallelismFlags, SetEnvironmentVariablesOfProcesses) {
+TEST(ParallelismFlags, SetVariablesIfParallelismIsRequestedElseHaveNoEffect) {
     const LaunchPlan given = plan({"--use_parallelism_config", "--parallelism_config_cp_size=2",
                                    "--parallelism_config_cp_comm_strategy=alltoall",
                                    "--parallelism_config_sp_seq_length=64"});

@@ -170,7 +170,7 @@ TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdshIfOptionsAllowIt) {
 }
 
 // Covers 15.multinode.
-TEST(MultinodeCommand, StartsProcessesWithMpi) {
+TEST(MultinodeCommand, StartsProcessesWithMpiAndRejectsFilters) {
     std::vector<std::string> open = {"mpirun",      "-n",          "8",
                                      "-hostfile",   "hosts",       "--npernode",
                                      "4",           "-x",          "AXLE_JOB_TOKEN",
@@ -199,7 +199,7 @@ TEST(MultinodeCommand, StartsProcessesWithMpi) {
 }
 
 // Covers 15.multinode.
-TEST(MultinodeCommand, StartsProcessesWithSrun) {
+TEST(MultinodeCommand, StartsProcessesWithSrunAndRejectsOtherSlots) {
     EXPECT_THAT(arguments_of(job_with("slurm")),
                 ElementsAre("srun", "-n", "8", "--nodes", "2", "--ntasks-per-node", "4",
                             "--nodelist", "worker-0,worker-1", "--export=ALL", "env", "-u",
@@ -234,7 +234,7 @@ TEST(MultinodeCommand, NamesAMissingProgram) {
 }
 
 // Covers 15.multinode.
-TEST(DeepSpeedEnv, SetsOneEnvironmentVariablePerLine) {
+TEST(DeepSpeedEnv, SetsOneEnvironmentVariablePerLineAndRejectsOtherLines) {
     EXPECT_THAT(parse_deepspeed_env("# NCCL\nNCCL_IB_DISABLE=1\n\nA=b=c d\r\nEMPTY=\n", "env"),
                 ElementsAre(Pair("A", "b=c d"), Pair("EMPTY", ""), Pair("NCCL_IB_DISABLE", "1")));
     for (const char* line : {"A", "=1", "export A=1"})
