@@ -15,7 +15,7 @@ namespace {
 using Indices = std::vector<std::int64_t>;
 using tests::Batches, tests::pass_of;
 
-TEST(Mt19937, MatchesRandpermOfPyTorch) {
+TEST(Mt19937, MatchesRandpermOfPyTorchAndRejectsNegativeSizes) {
     EXPECT_EQ(randperm(0, 0), Indices{});
     EXPECT_EQ(randperm(1, 0), Indices{0});
     EXPECT_EQ(randperm(5, 0), (Indices{4, 0, 1, 3, 2}));
@@ -120,7 +120,7 @@ TEST(Sampler, SupportsGrowthInAPassIfItsOrderHasEverySampleOnceAndRejectsInvalid
     }
 }
 
-TEST(FixedBatchSampler, KeepsOrDropsIncompleteLastBatch) {
+TEST(FixedBatchSampler, KeepsOrDropsIncompleteLastBatchAndRejectsEmptyBatches) {
     const auto samples = std::make_shared<SequentialSampler>(7);
     const FixedBatchSampler keep(samples, 3, false), drop(samples, 3, true);
     EXPECT_EQ(keep.size(), 3);

@@ -358,7 +358,7 @@ TEST(TransformedDataset, GivesBatchesEqualToCollatedSamplesAndReportsIndicesAndK
     expect_error<Error>({"Tree: no key 'pixels'", "label"}, [&] { nameless.get_batch(indices); });
 }
 
-TEST(TransformedDataset, TransformsImagesOfDifferentSizesWithCollateFn) {
+TEST(TransformedDataset, TransformsImagesOfDifferentSizesOnlyWithCollateFn) {
     const auto ragged = [](std::int64_t i) {
         return Tree{{"image", ones({1, 4 + i, 6 - i})}, {"label", i}};
     };

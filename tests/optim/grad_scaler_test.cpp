@@ -248,7 +248,7 @@ TEST(GradScaler, SkipsStepIfFoundInfHookRequestsIt) {
     }
 }
 
-TEST(GradScaler, SetsGivenScaleInUpdate) {
+TEST(GradScaler, SetsGivenScaleInUpdateAndRejectsNegativeScales) {
     GradScaler scaler;
     scaler.update(16);
     EXPECT_EQ(scaler.get_scale(), 16);

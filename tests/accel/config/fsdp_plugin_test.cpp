@@ -112,7 +112,7 @@ TEST(FsdpPlugin, ReadsOptionsFromTheEnvironmentUnlessTheProgramSetsThem) {
 }
 
 // Covers 14.fsdp_version, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, ReadsEnvironmentVariablesOfVersion1) {
+TEST(FsdpPlugin, ReadsEnvironmentVariablesOfVersion1AndRejectsInvalidNumbers) {
     const EnvironmentVariable prefetch("FSDP_BACKWARD_PREFETCH", "BACKWARD_POST"),
         forward("FSDP_FORWARD_PREFETCH", "1"), original("FSDP_USE_ORIG_PARAMS", "yes"),
         sync("FSDP_SYNC_MODULE_STATES", "true"), policy("FSDP_AUTO_WRAP_POLICY", "SIZE_BASED_WRAP"),
@@ -151,7 +151,7 @@ TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategiesAndRejectsOthers) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
+TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherVariableAndRejectsDifferentOnes) {
     const EnvironmentVariable old("FSDP_SHARDING_STRATEGY", "2");
     EXPECT_EQ(resolved({}).strategy(), "SHARD_GRAD_OP");
     const EnvironmentVariable unused("FSDP_RESHARD_AFTER_FORWARD", "true");  // set by launchers
@@ -231,7 +231,7 @@ TEST(FsdpPlugin, RejectsActivationCheckpointingOffloadWithoutCheckpointingOrVers
 }
 
 // Covers 14.state_dict_type, 14.set_state_dict_type.
-TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumber) {
+TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumberAndRejectsInvalidTypes) {
     Plugin plugin = resolved({.fsdp_version = 2});
     plugin.set_state_dict_type("full_state_dict");
     EXPECT_EQ(plugin.state_dict_type, "FULL_STATE_DICT");

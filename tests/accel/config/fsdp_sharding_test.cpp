@@ -198,7 +198,7 @@ TEST(FsdpUnits, LeaveOutIgnoredModules) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpSharding, MapsPluginStrategiesToShardingStrategies) {
+TEST(FsdpSharding, MapsPluginStrategiesToShardingStrategiesAndRejectsNoShard) {
     nn::Gpt model = Gpt64().make();
     using dist::ShardingStrategy;
     const auto of = [&](const Plugin& plugin) { return options_of(plugin, model).strategy; };

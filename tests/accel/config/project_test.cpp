@@ -84,7 +84,7 @@ TEST(StateFiles, RejectMissingDirectoriesInvalidDevicesAndNegativeIterations) {
 }
 
 // Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11, 2.save_iteration.
-TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedState) {
+TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedStateAndRejectsExistingNumbers) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     {
         Accelerator first(in_project(folder));

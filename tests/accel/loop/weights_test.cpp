@@ -197,7 +197,7 @@ TEST_P(WeightedLoss, IncludesGradientsAccumulatedWithoutSync) {
 // A checkpoint that is saved in the middle of an update by 1 or 2 processes is loaded by 1 or 2
 // processes.
 // Covers 7.variable-length.
-TEST(WeightedLossCheckpoint, CompletesAnUpdateOnOneOrTwoProcesses) {
+TEST(WeightedLossCheckpoint, CompletesAnUpdateOnOneOrTwoProcessesAndRejectsLossesWithoutWeight) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
             const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);

@@ -346,7 +346,7 @@ TEST(MegatronEngine, MasksLabelsAfterTheEndOfText) {
 
 // Ranks 0 and 1 have the first stage of the two replicas, ranks 2 and 3 the last stage.
 // Covers 16.avg_losses_across_data_parallel_group.
-TEST(DataParallelGroup, AveragesLossesAndGathersTensorsOfReplicas) {
+TEST(DataParallelGroup, AveragesLossesAndGathersTensorsOfReplicasAndNeedsAMegatronPlugin) {
     on_ranks(4, [](const Group& group) {
         const Accelerator accelerator(options_of(group, {.pp_degree = 2}));
         const int replica = group->rank() % 2;

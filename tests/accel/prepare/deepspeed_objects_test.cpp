@@ -189,7 +189,7 @@ TEST(MakeScheduler, CyclesRatesAndMomentumsInOneCycleSchedules) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeScheduler, FillsAutoValuesOfTheDeepSpeedConfiguration) {
+TEST(MakeScheduler, FillsAutoValuesOfTheDeepSpeedConfigurationAndRejectsAMissingTotal) {
     optim::AdamW adamw({parameter()}, {.lr = 0.5});
     const auto config = [] {
         return DeepSpeedConfig(Tree{{"scheduler",

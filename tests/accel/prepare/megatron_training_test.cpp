@@ -306,7 +306,7 @@ TEST(MegatronTraining, DividesShortWindowsByTheirNumberOfBatches) {
 }
 
 // Covers 16.pipeline_model_parallel_split_rank.
-TEST(MegatronTraining, UsesTheGivenNumberOfLayersForTheLastStage) {
+TEST(MegatronTraining, UsesTheGivenNumberOfLayersForTheLastStageAndRejectsItForOneStage) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         MegatronRun run(std::move(models[at(group)]),

@@ -210,7 +210,7 @@ TEST(PipelineModel, AcceptsAModelOfUnknownTypeOnlyIfThePluginReturnsItsPieces) {
 }
 
 // Covers 16.pipeline_model_parallel_split_rank, 16.recompute_activations.
-TEST(MegatronPlugin, InterleavesStagesIfLayersPerVirtualStageAreSet) {
+TEST(MegatronPlugin, InterleavesStagesIfLayersPerVirtualStageAreSetAndRejectsUnevenLayers) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

@@ -181,7 +181,7 @@ TEST(Prepare, FillsAutoValuesOfTheDeepSpeedConfiguration) {
 }
 
 // Covers 15.multiple.
-TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
+TEST(Prepare, UsesTheSelectedDeepSpeedPluginAndRejectsUnknownNames) {
     on_ranks(2, [&](const Group& group) {
         AcceleratorOptions options{
             .cpu = true,

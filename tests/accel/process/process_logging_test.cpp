@@ -180,7 +180,7 @@ Tree inputs_of(const nlohmann::json& c) {
 }
 
 // Covers 3.split_between_processes.
-TEST(SplitBetweenProcesses, MatchesAccelerate) {
+TEST(SplitBetweenProcesses, MatchesAccelerateExceptForDocumentedDifferences) {
     const auto file = tests::vectors("split_between_processes.json");
     for (const auto& c : file["cases"]) {
         const Tree inputs = inputs_of(c);

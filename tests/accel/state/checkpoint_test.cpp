@@ -26,7 +26,7 @@ using tests::put;
 using tests::TemporaryFolder;
 using tests::write;
 
-TEST(Checkpoint, RestoresTreesWithTensors) {
+TEST(Checkpoint, RestoresTreesWithTensorsAndRejectsMissingEntries) {
     const TemporaryFolder folder;
     const Tree tree{{"step", 3},
                     {"lr", 0.1},

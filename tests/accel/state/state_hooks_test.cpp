@@ -42,7 +42,7 @@ TEST(StateHooks, CannotReplaceTheManifest) {
 }
 
 // Covers 3.register_save_state_pre_hook, 10.order, 3.register_load_state_pre_hook.
-TEST(StateHooks, RunInOrderOnEveryRankAndCanReplaceWeights) {
+TEST(StateHooks, RunInOrderOnEveryRankReplaceWeightsAndAddFilesToTheManifest) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> called[2];
     on_ranks(2, [&](const Group& group) {

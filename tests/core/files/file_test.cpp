@@ -87,7 +87,7 @@ TEST(MappedFile, IsEmptyForEmptyFile) {
     EXPECT_TRUE(MappedFile(folder / "a").bytes().empty());
 }
 
-TEST(AtomicFile, IsInvisibleBeforeCommit) {
+TEST(AtomicFile, IsInvisibleBeforeCommitAndRejectsWritesAfterIt) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {

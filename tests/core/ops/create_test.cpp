@@ -79,7 +79,7 @@ TEST(TensorOfValues, KeepsLargeIntegersExact) {
     EXPECT_EQ(tensor(std::vector<std::int64_t>{kLarge}).item_int(), kLarge);
 }
 
-TEST(TensorOfValues, PrefersDTypeOfOptions) {
+TEST(TensorOfValues, PrefersDTypeOfOptionsAndRejectsGradientsOfIntegers) {
     EXPECT_EQ(tensor({1, 2}, {2}, {.dtype = f64}).dtype(), f64);
     EXPECT_EQ(tensor({1.5, 2.5}, {2}, {i64}).to_vector(), (std::vector<double>{1, 2}));
     EXPECT_TRUE(tensor({1.5, 2}, {2}, {.requires_grad = true}).requires_grad());

@@ -203,7 +203,7 @@ TEST(Tree, PrintsControlCharactersAsEscapes) {
     EXPECT_EQ(out.str(), "[\"a\\u001b\\u007f\", \"\\u0080\\u009f\xc2\xa0\", \"\xc3\x84\"]");
 }
 
-TEST(Tree, ForwardsPropertiesOfItsTensor) {
+TEST(Tree, ForwardsPropertiesOfItsTensorAndRejectsOtherKinds) {
     const Tree batch{{"x", zeros({2, 3})}, {"n", 4}};
     EXPECT_EQ(batch["x"].shape(), (Shape{2, 3}));
     EXPECT_EQ(batch["x"].size(-1), 3);

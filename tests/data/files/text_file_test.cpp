@@ -83,7 +83,7 @@ TEST(EncodeFile, ReadsCharactersThatCrossTheEndOfAPart) {
     }
 }
 
-TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizers) {
+TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizersAndNamesTheFileInErrors) {
     struct Words : Tokenizer {
         std::int64_t vocab_size() const override { return 10; }
         Ids encode(std::string_view text) const override {

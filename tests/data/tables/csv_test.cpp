@@ -137,7 +137,7 @@ TEST_F(TableFromCsv, RejectsInvalidOptions) {
 }
 
 // A row that does not fit the inferred types is found when it is read.
-TEST_F(TableFromCsv, InfersTypesFromTheFirstRows) {
+TEST_F(TableFromCsv, InfersTypesFromTheFirstRowsAndRejectsOtherTypesInLaterRows) {
     const Table table = read("a\n1\n2\nx\n", {.infer_rows = 2});
     EXPECT_EQ(table.schema()[0].type, ColumnType::integer);
     EXPECT_EQ(table.get(1)["a"].integer(), 2);

@@ -55,7 +55,7 @@ TEST_F(TableFromJson, RequiresEqualKeysIfStrict) {
                     "line 2: expected the 2 keys of the first object, found 1", strict);
 }
 
-TEST_F(TableFromJson, HasTheGivenColumns) {
+TEST_F(TableFromJson, HasTheGivenColumnsAndRejectsOtherTypesAndRepeatedNames) {
     const Table table = read("{\"a\": 1, \"b\": \"x\"}\n{\"b\": \"y\"}\n{\"a\": \"z\"}\n",
                              {.columns = {{"a", ColumnType::number}}});
     EXPECT_EQ(table.column_names(), Strings{"a"});
@@ -69,7 +69,7 @@ TEST_F(TableFromJson, HasTheGivenColumns) {
     });
 }
 
-TEST_F(TableFromJson, InfersColumnsFromTheFirstRows) {
+TEST_F(TableFromJson, InfersColumnsFromTheFirstRowsAndRejectsOtherKeysInLaterRows) {
     const Table table = read("{\"a\": 1}\n{\"a\": 2, \"b\": 3}\n", {.infer_rows = 1});
     EXPECT_EQ(table.size(), 2);
     expect_error<FileError>({(folder_ / "rows").c_str(), "line 2: the key 'b'"},

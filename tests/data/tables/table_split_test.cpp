@@ -38,7 +38,7 @@ void expect_divides(const std::vector<Table>& parts, std::int64_t n) {
     EXPECT_EQ(all, ids(numbers(n)));
 }
 
-TEST(Table, SelectsRows) {
+TEST(Table, SelectsRowsAndRejectsIndicesOutOfRange) {
     const Table table = numbers(5).select({4, 0, 4, 2});
     EXPECT_EQ(ids(table), (Ids{4, 0, 4, 2}));
     EXPECT_EQ(ids(table.select({3, 0})), (Ids{2, 4}));
@@ -51,7 +51,7 @@ TEST(Table, ShufflesRowsAsRandpermOfPyTorch) {
     EXPECT_NE(ids(numbers(20).shuffle(7)), ids(numbers(20).shuffle(8)));
 }
 
-TEST(Table, IsDividedIntoShards) {
+TEST(Table, IsDividedIntoShardsAndRejectsIndicesOutOfRange) {
     EXPECT_EQ(ids(numbers(7).shard(3, 0)), (Ids{0, 1, 2}));
     EXPECT_EQ(ids(numbers(7).shard(3, 2)), (Ids{5, 6}));
     EXPECT_EQ(ids(numbers(7).shard(3, 1, false)), (Ids{1, 4}));

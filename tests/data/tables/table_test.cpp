@@ -34,7 +34,7 @@ std::vector<std::int64_t> ids(const Table& table) {
     return ids;
 }
 
-TEST(Table, KeepsRowsInMemory) {
+TEST(Table, KeepsRowsInMemoryAndRejectsInvalidRowsAndIndices) {
     const Table table = Table::from_list({{{"a", 1}}, {{"b", "x"}, {"a", 0.5}}});
     EXPECT_EQ(rows_of(table), (Strings{R"({"a": 1.0, "b": null})", R"({"a": 0.5, "b": "x"})"}));
     EXPECT_EQ(table.schema(),
@@ -49,7 +49,7 @@ TEST(Table, KeepsRowsInMemory) {
     expect_error<IndexError>({"Table: index -1"}, [&] { table.get(-1); });
 }
 
-TEST(Table, SelectsRenamesAndRemovesColumns) {
+TEST(Table, SelectsRenamesAndRemovesColumnsAndRejectsInvalidNames) {
     const Table table = reviews();
     EXPECT_EQ(rows_of(table.select_columns({"text", "id"}))[1], R"({"text": "bad", "id": 1})");
     EXPECT_EQ(table.remove_columns({"id", "ok"}).column_names(), (Strings{"text", "score"}));
@@ -74,7 +74,7 @@ TEST(Table, ReturnsUniqueValuesInTheOrderOfRows) {
     EXPECT_EQ(values, (Strings{"\"1\"", "\"0\"", "null", "\"null\""}));
 }
 
-TEST(Table, EncodesClassesAsDatasetsDoes) {
+TEST(Table, EncodesClassesAsDatasetsDoesAndRejectsNumbers) {
     const auto file = tests::golden_json("tables.json");
     for (const auto& recorded : file["classes"]) {
         std::vector<Tree> rows;
@@ -126,7 +126,7 @@ TEST(Table, RejectsFunctionsThatReturnOtherColumns) {
     expect_error<ValueError>({"map: row 1 does not have the column 'x'"}, [&] { varying.get(1); });
 }
 
-TEST(Table, MapsBatchesOfRows) {
+TEST(Table, MapsBatchesOfRowsAndRejectsEmptyBatches) {
     std::vector<std::size_t> sizes;
     const auto tokenize = [&](std::vector<Tree> rows) {
         sizes.push_back(rows.size());
@@ -154,7 +154,7 @@ TEST(Table, MapsBatchesOfRows) {
                              [&] { reviews().map_batches(tokenize, {.batch_size = 0}); });
 }
 
-TEST(Table, FiltersRows) {
+TEST(Table, FiltersRowsAndRejectsMissingColumnsAndFunctions) {
     const Table table = reviews().filter([](const Tree& row) { return row["ok"].boolean(); });
     EXPECT_EQ(ids(table), (std::vector<std::int64_t>{0, 2}));
     EXPECT_EQ(ids(table.filter([](const Tree& row) { return row["score"].number() > 1; })),
@@ -165,7 +165,7 @@ TEST(Table, FiltersRows) {
     expect_error<UsageError>({"filter: the function"}, [&] { table.filter({}); });
 }
 
-TEST(Table, ConcatenatesTables) {
+TEST(Table, ConcatenatesTablesAndRejectsDifferentColumns) {
     const Table a = reviews().select_columns({"id", "text"});
     const Table b = Table::from_list({{{"text", Tree()}, {"id", 7}}});
     const Table both = Table::concatenate({a.select({2}), b, a});

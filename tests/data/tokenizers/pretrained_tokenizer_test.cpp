@@ -223,7 +223,7 @@ TEST(PretrainedTokenizer, MatchesAddedTokensByTheirOptions) {
     EXPECT_EQ(tokenizer.encode("<l>"), Ids{0});
 }
 
-TEST(PretrainedTokenizer, AppliesCompiledCharacterMaps) {
+TEST(PretrainedTokenizer, AppliesCompiledCharacterMapsAndRejectsTruncatedOnes) {
     // The map has the entry "a" -> "xy": a trie of 256 units, then the replacements.
     const auto tokenizer = [] {
         std::vector<std::uint32_t> units(256);
@@ -282,7 +282,7 @@ TEST(PretrainedTokenizer, MergesLongWordsInOrder) {
               (Ids{4, 4, 4, 4, 4, 4, 4, 4, 4, 2, 0, 3}));
 }
 
-TEST(DecodeStream, ReturnsWholeCharacters) {
+TEST(DecodeStream, ReturnsWholeCharactersAndRejectsUnknownIds) {
     const auto tokenizer = PretrainedTokenizer::from_json(
         R"({"model": {"type": "BPE", "vocab": {"Ã": 0, "©": 1, "a": 2, "Ġa": 3}, "merges": []},
             "decoder": {"type": "ByteLevel"},

@@ -229,7 +229,7 @@ TEST(ExpertParallel, RejectsLaterShardingAndModelsThatCannotBeDivided) {
     });
 }
 
-TEST(ExchangeRows, SendsUnevenNumbersOfRowsAndReturnsTheirGradients) {
+TEST(ExchangeRows, SendsUnevenNumbersOfRowsReturnsTheirGradientsAndRejectsInvalidCounts) {
     on_ranks(3, [](const Group& group) {
         // Rank r sends s rows to rank s. The rows contain 10 r + s.
         const int r = group->rank();

@@ -107,7 +107,7 @@ TEST_F(Launch, PassesOptionsThroughTheEnvironment) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RunsASingleProcessInTheCaller) {
+TEST_F(Launch, RunsASingleProcessInTheCallerAndPassesItsExceptions) {
     const pid_t here = getpid();
     pid_t there = 0;
     launch({.num_processes = 1}, [&] { there = getpid(); });

@@ -183,7 +183,7 @@ TEST(PipelineErrors, AreThrownForLossesThatAreNotScalars) {
     });
 }
 
-TEST(BalancedSizes, MinimizeTheLargestStage) {
+TEST(BalancedSizes, MinimizeTheLargestStageAndRejectMoreStagesThanPieces) {
     using Sizes = std::vector<int>;
     EXPECT_EQ(dist::balanced_sizes({1, 1, 1, 1, 1, 1}, 3), (Sizes{2, 2, 2}));
     EXPECT_EQ(dist::balanced_sizes({0, 1, 1, 1, 1, 5}, 2), (Sizes{5, 1}));
@@ -192,7 +192,7 @@ TEST(BalancedSizes, MinimizeTheLargestStage) {
     EXPECT_THROW(dist::balanced_sizes({1, 1}, 3), ValueError);
 }
 
-TEST(PipelineState, LoadsTheStateOfOneProcess) {
+TEST(PipelineState, LoadsTheStateOfOneProcessAndRejectsOtherNames) {
     nn::Gpt other = pipeline_gpt();
     for (const Tensor& parameter : other.parameters()) {
         const NoGrad no_grad;

@@ -66,7 +66,7 @@ TEST(ContextParallel, ComputesAttentionToTheWholeSequence) {
         });
 }
 
-TEST(ContextParallel, DividesSequencesFromHeadAndTail) {
+TEST(ContextParallel, DividesSequencesEvenlyFromHeadAndTailAndRejectsOtherLengths) {
     using Ranges = std::vector<PositionRange>;
     EXPECT_EQ(dist::head_tail_positions(16, 0, 4), (Ranges{{0, 2}, {14, 2}}));
     EXPECT_EQ(dist::head_tail_positions(16, 3, 4), (Ranges{{6, 2}, {8, 2}}));

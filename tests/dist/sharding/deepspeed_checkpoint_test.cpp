@@ -99,7 +99,7 @@ TEST(DeepSpeedCheckpoint, HasTheWeightsOfZeroToFp32) {
         expect_same_bits(stage1.read(key), contiguous(model[key].tensor()));
 }
 
-TEST(DeepSpeedCheckpoint, IsFoundThroughTheFileLatest) {
+TEST(DeepSpeedCheckpoint, IsFoundThroughTheFileLatestUnlessItsTagIsInvalid) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     EXPECT_TRUE(DeepSpeedCheckpoint::is_one(recorded("stage2")));
     EXPECT_EQ(DeepSpeedCheckpoint(recorded("stage2")).path(), tag_of("stage2"));

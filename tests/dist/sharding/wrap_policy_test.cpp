@@ -43,7 +43,7 @@ TEST(WrapPolicy, SuggestsTheNearestTypeForAMissingType) {
 }
 
 // Covers 14.min_num_params.
-TEST(WrapPolicy, FindsModulesBySize) {
+TEST(WrapPolicy, FindsModulesBySizeAndRejectsAMinimumOfZero) {
     nn::Gpt model = Gpt64().make();
     // A block has 16 + 216 + 72 + 16 + 288 + 264 = 872 parameters, its MLP has 552, wte has 104,
     // and wpe has 48.
