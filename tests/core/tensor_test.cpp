@@ -90,7 +90,7 @@ TEST(Tensor, CanBeSwappedAndStoredInStandardContainers) {
     EXPECT_TRUE(list[0].is_same(first) && !list[1].defined());
 }
 
-TEST(Tensor, RemainsTheSameTensorAfterSetData) {
+TEST(Tensor, RemainsTheSameTensorAfterSetDataWhichRejectsOtherShapes) {
     const Tensor a = ones({2, 2});
     const Tensor b = a;
     EXPECT_TRUE(a.is_same(b));

@@ -194,7 +194,7 @@ TEST_F(TrainTemplate, NamesCheckpointsByTheNumberOfBatches) {
 }
 
 // Covers 32.more.
-TEST_F(TrainTemplate, AcceptsANumberOfStepsInQuotes) {
+TEST_F(TrainTemplate, AcceptsANumberOfStepsInQuotesButNoText) {
     const std::string file = folder_ / "config.yaml";
     std::ofstream(file) << "training: {checkpoint_steps: '10'}\n";
     Arguments arguments = {"--config", file};

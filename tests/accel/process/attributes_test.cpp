@@ -191,7 +191,7 @@ TEST(Prepare, DoesNotAverageGradientsOfAnEvaluationModel) {
 }
 
 // Covers 1.device_placement, 3.prepare.
-TEST(Prepare, AcceptsADevicePlacementPerObject) {
+TEST(Prepare, AcceptsOneDevicePlacementPerObjectAndRejectsOtherNumbers) {
     SmallNet net;
     optim::SGD sgd(net.parameters(), {.lr = 1});
     data::DataLoader loader(samples(4));

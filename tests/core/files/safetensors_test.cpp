@@ -129,7 +129,7 @@ TEST(Safetensors, WritesStridedTensorsRowMajor) {
     EXPECT_EQ(data_of(loaded.tensors.at("bytes")), "bdf");
 }
 
-TEST(SafetensorsFile, ListsEntriesAndReadsTensorsByName) {
+TEST(SafetensorsFile, ListsEntriesReadsTensorsByNameAndRejectsUnknownNames) {
     const SafetensorsFile file(kGolden);
     ASSERT_EQ(file.entries().size(), 3 * std::size(kAllDTypes) + 1);
     EXPECT_EQ(file.entries().front().name, "U64");

@@ -143,7 +143,7 @@ TEST(SkipFirstBatches, KeepsRemainderPositionAndValidSamplesOfLoader) {
     EXPECT_EQ(valid, (Ids{4, 2}));
 }
 
-TEST(SkipFirstBatches, GivesEmptyPassIfAllBatchesAreSkipped) {
+TEST(SkipFirstBatches, GivesEmptyPassIfAllBatchesAreSkippedAndRejectsNegativeNumbers) {
     DataLoader loader(from_function(6, sample), {.batch_size = 4});
     SkipDataLoader all = skip_first_batches(loader, 2), more = skip_first_batches(loader, 3);
     EXPECT_EQ(all.len(), 0);

@@ -269,7 +269,7 @@ TEST(FindProgram, ReturnsThePathOfAnExecutableFileOrThrows) {
               "launch: the program 'no-such-program' was not found in PATH");
 }
 
-TEST(ReservedPort, IsExclusiveButAServerCanListenAtIt) {
+TEST(ReservedPort, IsExclusiveButAServerCanListenAtItAndRejectsInvalidNumbers) {
     const ReservedPort held;
     ASSERT_GT(held.port(), 0);
     const ReservedPort other;

@@ -242,7 +242,7 @@ TEST(MeanOverTokens, WeightsTheLossesOfRanksByTheirTokens) {
     });
 }
 
-TEST(MeanOverTokens, IgnoresLossesOfRanksWithoutTokens) {
+TEST(MeanOverTokens, IgnoresLossesOfRanksWithoutTokensAndNeedsSingleElements) {
     on_ranks(2, [](const Group& group) {
         const bool has_tokens = group->rank() == 1;
         const Tensor loss =
