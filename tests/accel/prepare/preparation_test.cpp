@@ -39,7 +39,7 @@ struct Parts {
     }
 };
 
-TEST(Preparation, AttachesHooksOnce) {
+TEST(Preparation, AttachesHooksOnceAndListsItsObjects) {
     Objects o;
     Parts parts;
     parts.prepare(o);

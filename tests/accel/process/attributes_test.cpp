@@ -253,7 +253,7 @@ TEST(UnwrapModel, CanRemoveMixedPrecision) {
 }
 
 // Covers 3.free_memory, 3.clear.
-TEST(FreeMemory, DestroysItsArguments) {
+TEST(FreeMemory, DestroysItsArgumentsAndRemovesAllHooks) {
     auto net = std::make_unique<SmallNet>();
     auto sgd = std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions{.lr = 1});
     auto shared = std::make_shared<SmallNet>();

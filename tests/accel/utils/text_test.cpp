@@ -32,7 +32,7 @@ using testing::MatchesRegex;
 using tests::expect_error;
 using tests::TemporaryFolder;
 
-TEST(HumanBytes, AppendsTheUnit) {
+TEST(HumanBytes, RoundsAndAppendsTheUnit) {
     EXPECT_EQ(human_bytes(0), "0 B");
     EXPECT_EQ(human_bytes(999), "999 B");
     EXPECT_EQ(human_bytes(1000), "1.0 kB");

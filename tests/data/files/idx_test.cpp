@@ -89,7 +89,7 @@ TEST(Idx, ReadsEveryDTypeAndUpToEightDimensions) {
     EXPECT_EQ(parsed(idx(0x0e, {0xffffffff, 0}, "")).numel(), 0);
 }
 
-TEST(Idx, DetectsGzip) {
+TEST(Idx, ReadsGzipFilesOfOneOrSeveralMembers) {
     const std::string file = idx(0x08, {3}, "abc");
     EXPECT_EQ(parsed(gzipped(file)).to_vector(), (Values{97, 98, 99}));
     // A gzip file can have several members.

@@ -42,7 +42,7 @@ TEST(ShardedLoader, ReadsItsShareUntilReset) {
 }
 
 // Covers 4.DataLoaderStateMixin.
-TEST(ShardedLoader, ReportsIncompleteLastStep) {
+TEST(ShardedLoader, ReportsTheSamplesOfAnIncompleteLastStep) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
     std::vector<std::int64_t> valid;
@@ -281,7 +281,7 @@ class FirstOfTwo : public Dispatch {
     };
 };
 
-TEST(DispatchedLoader, YieldsBatchesThatItsDispatchReturns) {
+TEST(DispatchedLoader, YieldsBatchesThatItsDispatchReturnsUntilReset) {
     const Numbers numbers(11);
     const FunctionDataset indexed = from_function(11, sample);
     for (const bool iterable : {false, true})
