@@ -195,7 +195,7 @@ TEST(RandomOps, RejectInvalidArguments) {
     expect_error<ValueError>({"dropout: p must be in [0, 1]: 1.5"}, [&] { dropout(x, 1.5); });
 }
 
-TEST(Randint, SupportsFullRangeOfI32) {
+TEST(Randint, DrawsFromTheWholeRangeOfI32) {
     manual_seed(1);
     const Tensor x = randint(-0x80000000ll, 0x80000000ll, {1000}, {i32});
     EXPECT_LT(min(to(x, f64)).item(), -2.1e9);

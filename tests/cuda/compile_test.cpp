@@ -178,7 +178,7 @@ TEST_F(CompiledTraining, FallsBackToEagerWhenTheStepReadsAValue) {
     EXPECT_EQ(step.captures(), 0);
 }
 
-TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginningOfAStep) {
+TEST_F(CompiledTraining, MatchesEagerTrainingWithZeroGradAtTheBeginningOfAStep) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.zero_grad();
         const Tensor value = t.loss(batch);
@@ -190,7 +190,7 @@ TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginningOfAStep) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, SupportsFillingGradientsWithZeros) {
+TEST_F(CompiledTraining, MatchesEagerTrainingIfGradientsAreFilledWithZeros) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.loss(batch);
         t.accelerator.backward(value);
@@ -202,7 +202,7 @@ TEST_F(CompiledTraining, SupportsFillingGradientsWithZeros) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, SupportsSteppingTheOptimizerBeforeBackward) {
+TEST_F(CompiledTraining, MatchesEagerTrainingIfTheOptimizerStepsBeforeBackward) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.step();
         t.adamw.zero_grad();
@@ -213,7 +213,7 @@ TEST_F(CompiledTraining, SupportsSteppingTheOptimizerBeforeBackward) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
+TEST_F(CompiledTraining, MatchesEagerTrainingIfSchedulersStepBeforeTheOptimizer) {
     steps = 20;
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value = t.loss(batch);
@@ -226,7 +226,7 @@ TEST_F(CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     EXPECT_LE(result.captures, 1);
 }
 
-TEST_F(CompiledTraining, SupportsSeveralMicroBatchesPerStep) {
+TEST_F(CompiledTraining, MatchesEagerTrainingWithSeveralMicroBatchesPerStep) {
     options.gradient_accumulation_steps = 5;
     steps = 40;
     EXPECT_GT(expect_alike([](Training& t, Tree& batch) {

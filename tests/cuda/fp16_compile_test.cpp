@@ -147,7 +147,7 @@ TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithFourMicroBatches) {
     EXPECT_GT(expect_alike().replays, 20);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsSeveralUpdatesPerStep) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithSeveralUpdatesPerStep) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor first = t.usual(batch);
         Tree other = {{"x", batch["x"].tensor() * 0.5},
@@ -159,7 +159,7 @@ TEST_F(Fp16CompiledTraining, SupportsSeveralUpdatesPerStep) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingIfSchedulersStepBeforeTheOptimizer) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         const Tensor value =
             cross_entropy(t.net(batch["x"]), batch["y"]) * batch["factor"].tensor();
@@ -203,7 +203,7 @@ TEST_F(Fp16CompiledTraining, UsesLearningRatesSetThroughAReference) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsLoadStateAndEagerStepsBetweenReplays) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithLoadStateAndEagerStepsBetweenReplays) {
     const TemporaryFolder folder;
     steps = 26;
     between = [&](Training& t, int i) {
@@ -231,7 +231,7 @@ TEST_F(Fp16CompiledTraining, UsesTheScheduledLearningRatesOf1100StepsInALongRun)
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsASchedulerThatReachesItsEnd) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingIfASchedulerReachesItsEnd) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<optim::OneCycleLR>(optimizer, 0.1, 15);
     };
@@ -245,7 +245,7 @@ struct Plateau : optim::LambdaLR {
     bool can_look_ahead() const override { return false; }
 };
 
-TEST_F(Fp16CompiledTraining, SupportsSchedulersWithoutLookahead) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithASchedulerWithoutLookahead) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };
@@ -254,7 +254,7 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersWithoutLookahead) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsSeveralSchedulers) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithSeveralSchedulers) {
     std::unique_ptr<optim::StepLR> second;
     Training* owner = nullptr;
     const Body both = [&](Training& t, Tree& batch) {
@@ -290,14 +290,14 @@ TEST_F(Fp16CompiledTraining, IsNotCapturedIfASchedulerWithoutLookaheadStepsTwice
     EXPECT_NE(warning.find("between two steps of its optimizer"), std::string::npos) << warning;
 }
 
-TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepPerIteration) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingIfSchedulersStepPerIteration) {
     options.step_scheduler_with_optimizer = false;
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
 class Bf16CompiledTraining : public Fp16CompiledTraining {};
 
-TEST_F(Bf16CompiledTraining, SupportsSeveralUpdatesPerStep) {
+TEST_F(Bf16CompiledTraining, MatchesEagerTrainingWithSeveralUpdatesPerStep) {
     options.mixed_precision = "bf16";
     infinite.clear();
     const Result result = expect_alike([](Training& t, Tree& batch) {

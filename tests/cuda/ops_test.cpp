@@ -68,7 +68,7 @@ TEST_P(OpOnGpu, MatchesTheCpu) {
 }
 
 // Operands are transposed, have gaps, start at an odd element, or are broadcast by stride 0.
-TEST_P(OpOnGpu, SupportsTransposedSlicedAndExpandedOperands) {
+TEST_P(OpOnGpu, MatchesTheCpuForTransposedSlicedAndExpandedOperands) {
     const OpCase& c = op_case();
     if (!c.strided) return;
     for (const Row& row : c.rows) {

@@ -99,7 +99,7 @@ TEST_F(GpuAllocator, WaitsForOtherStreamsBeforeRunningOutOfMemory) {
     expect_marked(again, 4);
 }
 
-TEST_F(GpuAllocator, SupportsFreeingBlocksOfDestroyedStreams) {
+TEST_F(GpuAllocator, AllowsFreeingBlocksOfDestroyedStreams) {
     Tensor x = full({5000}, 3.0, {.device = kGpu});
     {
         const cuda::Stream side;

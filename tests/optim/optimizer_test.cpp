@@ -74,7 +74,7 @@ TEST(Optimizer, UsesTheLearningRateChangedInParamGroups) {
     EXPECT_DOUBLE_EQ(params[0].to_vector()[0], expected);
 }
 
-TEST(SGD, SupportsEnablingMomentumAfterFirstStep) {
+TEST(SGD, StartsMomentumThatIsEnabledLaterWithTheGradient) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 0.1});
     set_gradients(params, 1);

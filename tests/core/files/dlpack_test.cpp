@@ -169,7 +169,7 @@ TEST(DLPack, ImportsNegativeAndZeroStrides) {
     EXPECT_EQ(from_dlpack(repeated.handle()).to_vector(), (std::vector<double>{0, 2, 4, 0, 2, 4}));
 }
 
-TEST(DLPack, SupportsScalarsAndEmptyTensors) {
+TEST(DLPack, ImportsScalarsAndImportsAndExportsEmptyTensors) {
     Foreign scalar;
     scalar.shape = {};
     scalar.managed.array.byte_offset = 12;

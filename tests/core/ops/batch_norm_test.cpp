@@ -60,7 +60,7 @@ TEST(BatchNorm, AcceptsMissingRunningMeanOrVarianceInTraining) {
     expect_close(running_var, statistics(x).second);
 }
 
-TEST(BatchNorm, SupportsStridedAndBf16RunningStatistics) {
+TEST(BatchNorm, UpdatesStridedAndBf16RunningStatistics) {
     const Tensor x = randn({64, 2});
     const Tensor pairs = zeros({2, 2});
     const Tensor running_mean = pairs.select(1, 0), running_var = ones({2}, {bf16});

@@ -238,7 +238,7 @@ TEST(CompoundAssignment, KeepsShapeAndDTypeWithHistoryOrThrows) {
     EXPECT_THROW(total += stack({w, w}), ShapeError);
 }
 
-TEST(InPlaceArithmetic, SupportsOperandsThatShareMemoryWithResult) {
+TEST(InPlaceArithmetic, ReadsTheOldValuesOfOperandsThatShareMemoryWithTheResult) {
     Tensor a = arange(1.0, 7.0).reshape({3, 2});
     a -= a[0];
     EXPECT_EQ(a.to_vector(), (Values{0, 0, 2, 2, 4, 4}));

@@ -100,7 +100,7 @@ TEST(IndexPut, AddsAllValuesWithAccumulate) {
     EXPECT_EQ(x.to_vector(), (Values{1, 5, 12, 12, 3, 1}));
 }
 
-TEST(IndexPut, SupportsIndexTensorsThatAreNotAdjacent) {
+TEST(IndexPut, WritesWithIndexTensorsThatAreNotAdjacent) {
     Tensor x = zeros({2, 3, 2});
     x.index_put_({tensor({0, 1}), Slice(1), tensor({1, 0})}, tensor({1.0, 2.0, 3.0, 4.0}, {2, 2}));
     EXPECT_EQ(x.to_vector(), (Values{0, 0, 0, 1, 0, 2, 0, 0, 3, 0, 4, 0}));

@@ -139,7 +139,7 @@ TEST(AdaptivePool, ComputesExactMeanOfLargePlane) {
     EXPECT_EQ(adaptive_avg_pool2d(expand(ones({1, 1, 1}), {1, 4000, 4500}), 1).item(), 1);
 }
 
-TEST(Pooling, SupportsChannelsLastLayout) {
+TEST(Pooling, GivesTheSameBitsInChannelsLastLayout) {
     const Tensor x = randn({2, 9, 11, 5});
     const Tensor seen = permute(x, {0, 3, 1, 2}), dense = contiguous(seen);
     expect_same_bits(max_pool2d(seen, 3, {.stride = 2}), max_pool2d(dense, 3, {.stride = 2}));
@@ -147,7 +147,7 @@ TEST(Pooling, SupportsChannelsLastLayout) {
     expect_same_bits(adaptive_avg_pool2d(seen, 1), adaptive_avg_pool2d(dense, 1));
 }
 
-TEST(Interpolate, SupportsChannelsLastLayout) {
+TEST(Interpolate, GivesTheSameBitsInChannelsLastLayout) {
     const Tensor seen = permute(randn({2, 9, 11, 5}), {0, 3, 1, 2}), dense = contiguous(seen);
     const InterpolateOptions twice = {.scale_factor = 2, .mode = Interpolation::bilinear};
     expect_same_bits(interpolate(seen, twice), interpolate(dense, twice));
@@ -244,7 +244,7 @@ TEST(Interpolate, ReportsInvalidArguments) {
     });
 }
 
-TEST(Pad, SupportsAllModesAndNegativePadding) {
+TEST(Pad, PadsInAllModesAndCropsWithNegativePadding) {
     const Tensor x = tensor({1.0, 2, 3, 4}, {4});
     EXPECT_EQ(pad(x, {1, 2}, PadMode::constant, 9).to_vector(),
               (std::vector<double>{9, 1, 2, 3, 4, 9, 9}));

@@ -220,7 +220,7 @@ TEST(Tree, ForwardsPropertiesOfItsTensorAndRejectsOtherKinds) {
                              [&] { batch.to(Device::cpu()); });
 }
 
-TEST(Tree, SupportsStructuredBindingsOfTwoTensors) {
+TEST(Tree, BindsTwoTensorsToTwoNames) {
     Tree batch{{"x", zeros({2})}, {"y", ones({3})}};
     auto& [x, y] = batch;
     EXPECT_EQ(&x, &batch["x"].tensor());

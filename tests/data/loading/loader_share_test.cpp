@@ -165,7 +165,7 @@ TEST(SkipFirstBatches, SkipsInEveryPassOfAnIterableDataset) {
     EXPECT_EQ(pass(loader).size(), 3u);
 }
 
-TEST(DataLoader, SupportsNestedLoops) {
+TEST(DataLoader, KeepsTheStateOfEachLoopInNestedLoops) {
     for (const int workers : {0, 2}) {
         DataLoader outer(from_function(4, sample), {.batch_size = 2, .num_workers = workers});
         DataLoader inner(from_function(3, sample), {.num_workers = workers});

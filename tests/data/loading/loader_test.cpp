@@ -265,7 +265,7 @@ TEST(DataLoader, RejectsDropLastWithoutAFullBatch) {
     rejects(tests::Numbers(3, {.sized = true}));
 }
 
-TEST(DataLoader, SupportsStructuredBindingsOfBatches) {
+TEST(DataLoader, BindsTheTensorsOfBatchesToTwoNames) {
     DataLoader loader(TensorDataset(Tree{{"x", ones({4, 2})}, {"y", full({4}, 3.0)}}),
                       {.batch_size = 2});
     std::int64_t batches = 0;

@@ -291,7 +291,7 @@ TEST(TorchOptimizers, RejectInvalidOptions) {
             [&] { Adafactor(p, {.stochastic_rounding = true}); });
 }
 
-TEST(RMSprop, SupportsEnablingMomentumAndCenteringAfterTheFirstStep) {
+TEST(RMSprop, CreatesBuffersForMomentumAndCenteringThatAreEnabledLater) {
     const Params params = parameters();
     optim::RMSprop optimizer(params);
     take_steps(optimizer, params, 1, 1);
