@@ -47,7 +47,7 @@ void follow(const json& c, const Group& group) {
 }
 
 // Covers 20.LocalSGD.
-TEST(LocalSGD, MatchesAccelerate) {
+TEST(LocalSGD, GivesTheParametersOfAccelerateAfterEachStep) {
     const auto file = tests::vectors("local_sgd.json");
     tests::on_ranks_of_each(file, follow);
 }

@@ -192,7 +192,7 @@ TEST(DistributedSampler, RejectsInvalidArguments) {
 }
 
 // Covers 4.SkipBatchSampler.
-TEST(SkipBatchSampler, MatchesAccelerate) {
+TEST(SkipBatchSampler, YieldsTheBatchesAndLengthsOfAccelerate) {
     const auto file = tests::vectors("skip_batch_sampler.json");
     for (const auto& c : file["cases"]) {
         const auto whole = std::make_shared<FixedBatchSampler>(

@@ -209,7 +209,7 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
 }
 
 // Covers 4.prepare_data_loader, 4.total_batch_size, 4.total_dataset_length, 30.4.
-TEST(PreparedLoader, MatchesAccelerate) {
+TEST(PreparedLoader, MatchesAccelerateExceptForDocumentedDifferences) {
     const json file = tests::vectors("prepared_dataloader.json");
     const json& cases = file["cases"];
     ASSERT_FALSE(cases.empty());

@@ -113,7 +113,7 @@ TEST(Accumulation, CountsEachAccumulateCallOfABatchAsAMicroBatch) {
 
 // The test runs on one process, because the values do not depend on the number of processes.
 // Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm, 3.clipgrad_value.
-TEST(Clipping, MatchesAccelerate) {
+TEST(Clipping, GivesTheNormsAndGradientsOfAccelerate) {
     const auto file = tests::vectors("clip_grad.json");
     ASSERT_FALSE(file["cases"].empty());
     const auto with_grad = [](const std::vector<double>& values) {

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(LocalSgd, LocalSgdUpdates, testing::Bool());
 
 // The test compares each step with a recording of Accelerate.
 // Covers 20.LocalSGD.
-TEST_P(LocalSgdUpdates, MatchAccelerate) {
+TEST_P(LocalSgdUpdates, GiveTheParametersOfAccelerateAfterEachStep) {
     use_deterministic_algorithms(GetParam());
     const Tree recorded = from_json(tests::vectors("local_sgd.json").dump());
     for (const Tree& run : recorded["cases"].elements()) {
