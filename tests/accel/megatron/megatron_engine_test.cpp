@@ -212,7 +212,7 @@ TEST(ProvideModel, PreparesTheModelWithTheFunctionsOfThePluginAndRequiresAProvid
 }
 
 // Covers 16.tensorboard_dir.
-TEST(MegatronEngine, ReturnsTheLogitsOfAllMicroBatches) {
+TEST(MegatronEngine, ReturnsTheLogitsOfAllMicroBatchesOnTheLastRankIfAsked) {
     auto models = clones_of(pipeline_gpt(), 2);
     const Tree batch = pipeline_batch(0, 5);
     nn::Gpt whole = pipeline_gpt();

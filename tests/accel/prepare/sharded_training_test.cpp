@@ -70,7 +70,7 @@ TEST(ShardedAccelerator, ThrowsCommErrorIfOnlyOneRankSavesTheState) {
     EXPECT_FALSE(std::filesystem::exists(folder / "state"));
 }
 
-TEST(ShardedAccelerator, KeepsMasterWeightsInF32UnderBf16) {
+TEST(ShardedAccelerator, KeepsMasterWeightsInF32AndLowersTheLossUnderBf16) {
     auto models = clones_of(Gpt64().make(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 }  // namespace
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, TriesTheBatchSizesOfAccelerate) {
+TEST(FindExecutableBatchSize, TriesTheBatchSizesAndGivesTheResultsAndErrorsOfAccelerate) {
     const nlohmann::json recorded = vectors("find_executable_batch_size.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());

@@ -19,7 +19,7 @@ struct LocalSlice : autograd::TensorSlice {
     Tensor gather_numbers(const Tensor& number) const override { return number.unsqueeze(0); }
 };
 
-TEST(TensorSlice, CutsEachSegmentAndAppendsZeros) {
+TEST(TensorSlice, CutsEachSegmentAppendsZerosAndJoinsSlices) {
     const Tensor x = arange(10).reshape({5, 2});
     const autograd::SliceLayout last{{5, 2}, 0, 1, 6, 3, 2};
     expect_same_bits(last.cut(x), tensor({8, 9, 0, 0}, {2, 2}));

@@ -141,7 +141,7 @@ TEST(PositionIds, SeparatePackedDocuments) {
 }
 
 // The sequence has 9 tokens, but the table has 6 rows.
-TEST(PositionIds, AllowPackedSequencesThatAreLongerThanTheTable) {
+TEST(PositionIds, AllowPackedSequencesLongerThanTheTableAndAreNeededForThem) {
     nn::Gpt model = gpt();
     const Tensor x = numbers({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 9});
     const Tensor logits = model(x, numbers({0, 1, 2, 3, 4, 0, 1, 2, 3}, {1, 9}));

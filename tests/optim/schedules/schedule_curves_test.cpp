@@ -250,7 +250,7 @@ TEST(Schedules, MatchPyTorchAndTransformers) {
     });
 }
 
-TEST(Schedules, CoverAllTransformersNames) {
+TEST(Schedules, HaveARecordedCaseForEachNameOfTransformers) {
     std::set<std::string> seen;
     for_each_case([&](const Tree& c) {
         if (const Tree* const name = c["schedule"].find("get_scheduler"))

@@ -48,7 +48,7 @@ TEST(ChannelDropout, RejectsInvalidProbabilitiesAndShapes) {
                              [] { nn::FeatureAlphaDropout()(ones({4})); });
 }
 
-TEST(AlphaDropout, PreservesMeanAndVarianceInTrainingAndTheInputInEvaluation) {
+TEST(AlphaDropout, PreservesMeanAndVarianceInTrainingAndInputInEvaluationAndDropsAllIfPIsOne) {
     manual_seed(6);
     nn::AlphaDropout layer(0.3);
     const Tensor x = randn({400, 500});
