@@ -290,7 +290,7 @@ TEST(EstimateMemory, DividesTheMemoryThatAStrategyShards) {
     EXPECT_EQ(sharded_bytes(size, parameters, 4), 25 + 80 + 25 + 40 + 50);
 }
 
-TEST(EstimateMemory, ComputesTrainingMemoryForAdam) {
+TEST(EstimateMemory, ComputesTrainingMemoryOfFloatsForAdamAndBytesOfIntegers) {
     EXPECT_EQ(training_bytes(433249280, EstimateDType::float32)->step, 1732997120);
     EXPECT_EQ(training_bytes(433249280, EstimateDType::float16)->step, 866498560);
     EXPECT_EQ(training_bytes(102441032, EstimateDType::bfloat16)->step, 204882064);

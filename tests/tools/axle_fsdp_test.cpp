@@ -258,7 +258,7 @@ TEST(ToFsdp2, ReportsOptionsThatVersion2DoesNotHaveAndRejectsInvalidStrategies) 
 using AxleToFsdp2 = AxleLaunchFsdp;
 
 // Covers 26.to-fsdp2.
-TEST_F(AxleToFsdp2, WritesTheConvertedFile) {
+TEST_F(AxleToFsdp2, WritesTheConvertedFileOrOverwritesTheSourceAndKeepsVersion2) {
     const std::string text =
         "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: bf16\n"
         "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"

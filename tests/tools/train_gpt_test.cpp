@@ -33,7 +33,7 @@ class TrainGpt : public TrainerTest {
     void expect_kills_to_leave_no_trace(int kills, int steps);
 };
 
-TEST_F(TrainGpt, PrintsItsResultAsJson) {
+TEST_F(TrainGpt, PrintsItsResultAsJsonAndWritesMetricsAndTheConfiguration) {
     const Ended ended = run(tiny("a"));
     ASSERT_EQ(ended.code, 0) << ended.text();
     const json result = ended.result();

@@ -24,7 +24,7 @@ class TrainVision : public TrainerTest {
     }
 };
 
-TEST_F(TrainVision, PrintsItsResultAsJson) {
+TEST_F(TrainVision, PrintsItsResultAsJsonAndWritesMetricsAndTheConfiguration) {
     const Ended ended = run(tiny("a"));
     ASSERT_EQ(ended.code, 0) << ended.text();
     const json result = ended.result();

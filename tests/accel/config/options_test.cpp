@@ -37,7 +37,7 @@ std::vector<std::string> logged(F&& f) {
 // Covers 1._split_batches, 1.dataloader_config, 1.dispatch_batches, 1.even_batches,
 // 1.split_batches, 1.use_seedable_sampler, 2.split_batches, 31.logging_dir, 2.dispatch_batches,
 // 2.even_batches, 2.use_seedable_sampler, 2.non_blocking, 2.use_stateful_dataloader.
-TEST(DeprecatedOptions, SetTheDataLoaderConfiguration) {
+TEST(DeprecatedOptions, SetTheDataLoaderConfigurationOrAgreeWithIt) {
     const Accelerator plain;
     EXPECT_FALSE(plain.split_batches());
     EXPECT_EQ(plain.dispatch_batches(), std::nullopt);

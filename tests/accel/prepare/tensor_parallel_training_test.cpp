@@ -80,7 +80,7 @@ void expect_weights(const DividedRun& run, const nn::Gpt& expected) {
 }
 
 // Covers 17.TP, 1.torch_tp_plugin, 2.tensor_parallel_rank.
-TEST(TensorParallelAccelerator, TrainsLikeOneProcess) {
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessAndAcceptsTheDeprecatedPlugin) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 6);
     DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);

@@ -86,7 +86,7 @@ TEST(Accelerator, ReturnsTheGivenOptionsAndRejectsUnknownRngTypes) {
 
 // Covers 2.step, 2.sync_gradients, 2.gradient_accumulation_steps, 2.gradient_state,
 // 6.GradientState.
-TEST(GradientState, DescribesTheInnermostRunningLoop) {
+TEST(GradientState, DescribesItsOptionsAndTheInnermostRunningLoop) {
     data::DataLoader outer(samples(5), {.batch_size = 2}), inner(samples(3), {.batch_size = 3});
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(outer, inner);
@@ -235,7 +235,7 @@ TEST(DeviceMaps, AreRejectedOnSeveralProcessesUnlessBypassed) {
 }
 
 // Covers 3.unwrap_model, 8.keep_fp32_wrapper, 8.model.
-TEST(UnwrapModel, CanRemoveMixedPrecision) {
+TEST(UnwrapModel, ReturnsTheModelAndCanRemoveMixedPrecision) {
     SmallNet net;
     Accelerator accelerator({.mixed_precision = "bf16"});
     accelerator.prepare(net);

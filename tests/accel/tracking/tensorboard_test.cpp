@@ -265,7 +265,7 @@ TEST(SummaryWriter, WritesTextAsAStringTensor) {
 }
 
 // Covers 11.tensorboard.
-TEST(SummaryWriter, WritesHparamsWithTheirTypes) {
+TEST(SummaryWriter, WritesHparamsWithTheirTypesAndTheEndOfTheSession) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
     Tree hparams{{"lr", 0.5}, {"deep", {{"flag", true}}}, {"name", "x"}};

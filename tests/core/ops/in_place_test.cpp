@@ -28,7 +28,7 @@ TEST(InPlaceArithmetic, ChangesTensorAndItsViews) {
     EXPECT_GT(row.version(), 0u);
 }
 
-TEST(InPlaceOps, RejectTensorsWhoseElementsShareMemory) {
+TEST(InPlaceOps, RejectTensorsWhoseElementsShareMemoryExceptInFill) {
     Tensor row = zeros({1, 3});
     Tensor x = row.expand({4, 3});
     EXPECT_THROW(x.add_(1), UsageError);
@@ -56,7 +56,7 @@ TEST(InPlaceArithmetic, RejectsFloatingResultsOfIntegers) {
     EXPECT_EQ(x.add_(2).mul_(3).to_vector(), (Values{6, 9, 12}));
 }
 
-TEST(InPlaceArithmetic, RejectsIntegerResultsOfBooleans) {
+TEST(InPlaceArithmetic, AllowsOnlyBooleanResultsInBooleanTensors) {
     Tensor x = tensor({1, 0}, {.dtype = boolean});
     EXPECT_THROW(x += 1, DTypeError);
     EXPECT_THROW(x.add_(1), DTypeError);

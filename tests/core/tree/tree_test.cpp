@@ -120,7 +120,7 @@ TEST(MapTensors, ReplacesOnlyTensors) {
     EXPECT_EQ(seen, 2);
 }
 
-TEST(TreeJson, RoundTripsBitExactly) {
+TEST(TreeJson, RoundTripsBitExactlyAndIsWrittenOnOneLineOrIndented) {
     const Tree state{{"tiny", 5e-324},
                      {"third", 1.0 / 3},
                      {"whole", 3.0},

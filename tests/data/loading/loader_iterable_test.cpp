@@ -104,7 +104,7 @@ TEST(IterableLoader, HasNoSamplerOrGeneratorAndThrowsForUnknownSizes) {
     EXPECT_EQ(loader.generator(), nullptr);
 }
 
-TEST(IterableLoader, RejectsOptionsOfIndexedDatasets) {
+TEST(IterableLoader, RejectsOptionsOfIndexedDatasetsAndInvalidArguments) {
     const Numbers numbers(5);
     const auto sampler = std::make_shared<SequentialSampler>(5);
     EXPECT_THROW(DataLoader(numbers, {.shuffle = true}), ValueError);

@@ -102,7 +102,7 @@ TEST_F(TableFromCsv, HasTheGivenMissingValues) {
               (Strings{R"({"a": 1, "b": null})", R"({"a": null, "b": null})"}));
 }
 
-TEST_F(TableFromCsv, ReportsTheLineOfErrors) {
+TEST_F(TableFromCsv, ReportsTheLineOrByteOfErrorsIfThereIsOne) {
     const std::string path = folder_ / "rows";
     const auto at = [&](const char* text) { return path + ": " + text; };
     expect_rejected("a,b\n\"x\ny\",1\n2,\"open\n3,4\n",
