@@ -102,7 +102,7 @@ TEST(BucketBatchSampler, DropsSamplesOfAllLengthsWithDropLast) {
     EXPECT_EQ(std::count(is_dropped.begin(), is_dropped.end(), true), 11);
 }
 
-TEST(BucketBatchSampler, RejectsInvalidArguments) {
+TEST(BucketBatchSampler, RejectsInvalidArgumentsAndAcceptsNoSamples) {
     expect_error<ValueError>({"BucketBatchSampler: ", "sample 1 has length -3"}, [] {
         BucketBatchSampler({1, -3}, 2);
     });
@@ -158,7 +158,7 @@ TEST(TokenBatchSampler, ExchangesOnlySamplesOfTheSameLengthAndShufflesBatches) {
     EXPECT_NE(pass_of(distinct, 0), pass_of(distinct, 1));
 }
 
-TEST(TokenBatchSampler, RejectsInvalidArguments) {
+TEST(TokenBatchSampler, RejectsInvalidArgumentsAndAcceptsNoSamples) {
     expect_error<ValueError>({"TokenBatchSampler: ", "sample 1 has 9 tokens", "max_tokens is 8"},
                              [] {
                                  TokenBatchSampler({8, 9, 1}, 8);

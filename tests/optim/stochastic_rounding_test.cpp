@@ -54,7 +54,7 @@ TEST(StochasticRounding, DoesNotAffectF32AndF64Parameters) {
     EXPECT_EQ(generator_state(), before);
 }
 
-TEST(StochasticRounding, ResumesBitExactly) {
+TEST(StochasticRounding, ResumesBitExactlyAndDependsOnItsSeed) {
     const auto resume = []<class O, class Options>(Options options) {
         options.stochastic_rounding = true;
         const Params params = parameters(bf16), others = parameters(bf16);

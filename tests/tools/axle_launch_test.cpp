@@ -192,7 +192,7 @@ TEST_F(AxleLaunch, ListsDefaultsThatWereUsed) {
 }
 
 // Covers 26.launch, 28.dynamo_config.
-TEST_F(AxleLaunch, PrefersFlagsToTheConfiguration) {
+TEST_F(AxleLaunch, ReadsTheConfigurationAndPrefersFlagsToIt) {
     const std::string config = write("config.yaml",
                                      "compute_environment: LOCAL_MACHINE\n"
                                      "distributed_type: MULTI_CPU\nuse_cpu: true\n"

@@ -181,7 +181,7 @@ TEST_F(TrainGpt, KeepsTheVocabularyOfTheModelThatItStartsFrom) {
     EXPECT_EQ(small(narrow, "b", {"--resume", "latest"}).code, 0);
 }
 
-TEST_F(TrainGpt, PrefersFlagsToTheConfiguration) {
+TEST_F(TrainGpt, ReadsTheConfigurationAndPrefersFlagsToIt) {
     std::ofstream(folder_ / "c.yaml") << "preset: tiny\nsteps: 7\nseed: 9\neval-only: false\n"
                                       << "data: " << folder_ / "text.txt"
                                       << "\n";
@@ -209,7 +209,7 @@ TEST_F(TrainGpt, RejectsUnknownNamesAndSuggestsTheNearest) {
                    {folder_ / "c.yaml", "'steps' is repeated"});
 }
 
-TEST_F(TrainGpt, RejectsInvalidValues) {
+TEST_F(TrainGpt, RejectsInvalidAndMissingValues) {
     expect_refused(tiny("a", {"--steps", "0"}), {"--steps"});
     expect_refused(tiny("a", {"--steps", "many"}), {"--steps", "many"});
     expect_refused(tiny("a", {"--dropout", "1.5"}), {"--dropout"});

@@ -78,7 +78,7 @@ TEST_F(StructuredConfig, PrefersCommandLineToFileAndDefaults) {
 }
 
 // Covers 25.ConfigStore.
-TEST_F(StructuredConfig, ReportsAllMissingOptions) {
+TEST_F(StructuredConfig, ReportsAllMissingOptionsAndWritesThemAsQuestionMarks) {
     expect_refused("", {}, {"config: ", "missing: name, inner.size;", "name=VALUE"});
     expect_refused("name: ???\ninner: {size: null}\n", {},
                    {"config: ", "missing: name, inner.size"});

@@ -53,7 +53,7 @@ TEST(StateFiles, RestoresObjectsAndCounts) {
     EXPECT_EQ(loaded.files.project().iteration, 1);
 }
 
-TEST(StateFiles, NamesCheckpointsByIteration) {
+TEST(StateFiles, NamesCheckpointsByNonnegativeIterationAndLoadsTheLatest) {
     const TemporaryFolder folder;
     Prepared run({.project_dir = folder.path(), .automatic_checkpoint_naming = true});
     run.files.set_iteration(4);

@@ -78,7 +78,7 @@ TEST(MaxPool, ReadsOnlyDilatedPositions) {
               (std::vector<double>{3, 0}));
 }
 
-TEST(MaxPool, ComparesIntegersExactly) {
+TEST(MaxPool, ComparesIntegersExactlyAndGivesTheLowestForEmptyWindows) {
     const std::int64_t big = std::int64_t{1} << 60;
     const auto [y, at] =
         max_pool2d_with_indices(tensor({big, big + 1, big - 1, big}, {1, 2, 2}), 2, {.padding = 1});

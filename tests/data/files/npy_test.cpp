@@ -113,7 +113,7 @@ TEST(Npy, WritesSameBytesAsNumPy) {
     EXPECT_EQ(load_npy(folder / "deep.npy").shape(), (Shape{1, 1, 1, 2, 1, 1, 1, 123456}));
 }
 
-TEST(Npy, RejectsWritingUnsupportedTensors) {
+TEST(Npy, RejectsWritingUnsupportedTensorsOrToMissingFolders) {
     const tests::TemporaryFolder folder;
     expect_error<DTypeError>({"save_npy: NumPy does not support the dtype bfloat16"},
                              [&] { save_npy(folder / "a.npy", ones({2}, {bf16})); });

@@ -57,7 +57,7 @@ TEST(ChainDataset, ReadsDatasetsOneAfterAnother) {
     EXPECT_FALSE(ChainDataset({first, counter(0, 1, false)}).size());
 }
 
-TEST(ChainDataset, RejectsInvalidDatasets) {
+TEST(ChainDataset, RejectsInvalidDatasetsAndAcceptsOneSharedGenerator) {
     expect_error<ValueError>({"ChainDataset: needs at least one dataset"},
                              [] { ChainDataset({}); });
     expect_error<UsageError>({"ChainDataset: dataset 1 is null"}, [] {

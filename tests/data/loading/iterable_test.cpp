@@ -155,7 +155,7 @@ TEST(GeneratorDataset, DoesNotCallItsFunctionAfterTheEnd) {
     }
 }
 
-TEST(GeneratorDataset, RejectsInvalidArguments) {
+TEST(GeneratorDataset, RejectsInvalidArgumentsAndCanBeEmpty) {
     EXPECT_THROW(from_generator(nullptr), UsageError);
     const auto nothing = [](std::int64_t) { return GeneratorDataset::Next(); };
     EXPECT_THROW(from_generator(nothing, -1), ValueError);

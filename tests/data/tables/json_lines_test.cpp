@@ -76,7 +76,7 @@ TEST_F(TableFromJson, InfersColumnsFromTheFirstRowsAndRejectsOtherKeysInLaterRow
                             [&] { table.get(1); });
 }
 
-TEST_F(TableFromJson, ReportsTheLineOfErrors) {
+TEST_F(TableFromJson, ReportsTheLineOrByteOfErrorsIfThereIsOne) {
     expect_rejected("{\"a\": 1}\n\n{\"a\": }\n", "line 3: parse error at column 7");
     expect_rejected("{\"a\": 1}\n[1]\n", "line 2: expected a JSON object, found nested");
     expect_rejected("{\"a\": 1}\n{\"a\": \"x\"}\n",

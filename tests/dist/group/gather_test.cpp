@@ -186,7 +186,7 @@ TEST(GatherObject, RecursesIntoMapsAndPairs) {
               R"({"loss": 1})");
 }
 
-TEST(GatherObject, RejectsDifferentStructures) {
+TEST(GatherObject, RejectsDifferentStructuresAndMetaTensors) {
     expect_everywhere<ValueError>(
         2, {R"(gather_object: object["x"] is a list on rank 0 and an integer on rank 1)"},
         [](ProcessGroup& group) {

@@ -254,7 +254,7 @@ TEST(ControlJoin, ListensOnlyAtTheMasterAddress) {
     EXPECT_THAT(listeners(pair.port), testing::ElementsAre(std::string(loopback)));
 }
 
-TEST(ControlJoin, SupportsIpv6) {
+TEST(ControlJoin, ConnectsThroughAnIpv6Address) {
     const auto has_ipv6 = [] {
         try {
             dist::listen_at(dist::resolve("::1", 0).front());

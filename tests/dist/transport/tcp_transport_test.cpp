@@ -316,7 +316,7 @@ TEST(TcpTransport, ThrowsAfterTheTimeoutIfARankDoesNotConnect) {
 }
 
 // The test calls abort() while other threads are blocked in connect, receive or send.
-TEST(TcpTransport, EndsAllWaitsOnAbort) {
+TEST(TcpTransport, EndsAllWaitsOnAbortAndThrowsInLaterCalls) {
     enum class Wait { connect, receive, receive_of_another_thread, send };
     for (const Wait wait :
          {Wait::connect, Wait::receive, Wait::receive_of_another_thread, Wait::send}) {
