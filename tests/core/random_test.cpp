@@ -164,7 +164,7 @@ TEST(Generator, GivesDistinctBlocksToConcurrentThreads) {
     EXPECT_EQ(generator_state().offset, 12'000u);
 }
 
-TEST(RandomInPlace, FillsStridedTensorsInOrder) {
+TEST(RandomInPlace, FillsStridedTensorsInOrderAndIncreasesVersions) {
     Tensor x = zeros({3, 8});
     Tensor even = slice(x, 1, 0, 8, 2);
     const auto version = x.version();

@@ -188,7 +188,7 @@ TEST(Lomo, RejectsInvalidOptions) {
                              [&] { AdaLomo(params, {.clip_threshold = 0}); });
 }
 
-TEST(AdaLomo, ResumesFromSavedState) {
+TEST(AdaLomo, ResumesFromASavedStateWithFactoredMoments) {
     const Params one = parameters(f32), two = parameters(f32);
     AdaLomo first(one), second(two);
     for (int t = 1; t <= 4; ++t) first.fused_backward(loss_of(one, t), 0.05);

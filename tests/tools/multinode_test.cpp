@@ -221,7 +221,7 @@ TEST(MultinodeCommand, StartsProcessesWithSrunAndRejectsOtherSlots) {
 }
 
 // Covers 15.multinode.
-TEST(MultinodeCommand, NamesAMissingProgram) {
+TEST(MultinodeCommand, NeedsTheProgramOfItsLauncherAndNamesItIfMissing) {
     EXPECT_STREQ(program_of("pdsh"), "pdsh");
     EXPECT_STREQ(program_of("slurm"), "srun");
     EXPECT_STREQ(program_of("mvapich"), "mpirun");

@@ -37,7 +37,7 @@ std::string damage(const std::string& file) {
     return file;
 }
 
-TEST(LatestCheckpoint, HasTheHighestIteration) {
+TEST(LatestCheckpoint, HasTheHighestIterationOrDoesNotExist) {
     const TemporaryFolder folder;
     EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
     EXPECT_EQ(latest_checkpoint(folder / "missing"), std::nullopt);
@@ -189,7 +189,7 @@ TEST(BestCheckpoints, AreOrderedByTheirMetricAndKeptByRotation) {
     EXPECT_EQ(folder.count(), 3u);
 }
 
-TEST(FolderOwner, IsSharedWithinAProcess) {
+TEST(FolderOwner, IsSharedWithinAProcessAndHoldsALock) {
     const TemporaryFolder folder;
     const std::string path = folder / "checkpoints";
     auto owner = accel::FolderOwner::claim(path);

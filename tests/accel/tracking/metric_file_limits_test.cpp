@@ -64,7 +64,7 @@ TEST(CsvTracker, ContinuesItsFileWithoutCopyingItToMemory) {
               std::count(text.begin(), text.end(), '\n') + 1);
 }
 
-TEST(CsvTracker, RejectsAHugeHeader) {
+TEST(CsvTracker, RejectsAHugeHeaderInBoundedMemoryAndKeepsTheFile) {
     const std::string text = "step" + std::string(4 * kMiB, ',') + "\n";
     const OldRun old("metrics.csv", text);
     EXPECT_LE(peak_memory([&] {

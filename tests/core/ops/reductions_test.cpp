@@ -16,7 +16,7 @@ using Values = std::vector<double>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-TEST(Sum, WrapsAroundForIntegers) {
+TEST(Sum, WrapsAroundForIntegersAsDoesProd) {
     const Tensor row = tensor(std::vector<std::int64_t>{INT64_MAX, 1}, {2});
     EXPECT_EQ(sum(row).item_int(), INT64_MIN);
     EXPECT_EQ(sum(stack({row, row}, 1), {0})[1].item_int(), INT64_MIN);

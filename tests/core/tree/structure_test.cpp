@@ -77,7 +77,7 @@ TEST(FromTree, ReplacesVisitedAndKeepsUnvisitedMembersOfStruct) {
     EXPECT_EQ(half.not_visited, 9);
 }
 
-TEST(SendToDevice, KeepsAbsentMembersOfStructAbsent) {
+TEST(FromTree, KeepsAbsentMembersAbsentUnlessTheTreeHasThem) {
     Batch batch = batch_of(2);
     batch.labels.reset();
     EXPECT_TRUE(to_tree(batch)["labels"].is_null());

@@ -111,7 +111,7 @@ TEST(Table, MapsRowsWhenTheyAreRead) {
     EXPECT_EQ(calls, 0);
 }
 
-TEST(Table, RejectsFunctionsThatReturnOtherColumns) {
+TEST(Table, RejectsInvalidFunctionsAndColumnsOfMap) {
     const Table table = reviews();
     expect_error<UsageError>({"map: the function must not be empty"}, [&] { table.map({}); });
     expect_error<ValueError>({"map: the function must return a map"},

@@ -82,7 +82,7 @@ TEST(Pipeline, EvaluatesAndComputesOutputsLikeOneProcess) {
     }
 }
 
-TEST(Pipeline, GeneratesLikeOneProcess) {
+TEST(Pipeline, GeneratesLikeOneProcessAndSamplesTheSameTokensOnAllRanks) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 2);
     const std::vector<std::int64_t> expected = whole.generate({1, 2}, 8, {.temperature = 0});
