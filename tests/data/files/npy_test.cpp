@@ -98,7 +98,7 @@ TEST(Npy, ReadsScalarsEmptyArraysAndEveryVersion) {
                             arange(-2, 22, 1, {f32}).reshape({2, 3, 4}));
 }
 
-TEST(Npy, WritesSameBytesAsNumPy) {
+TEST(Npy, WritesSameBytesAsNumPyAndOnlyTheElementsOfViews) {
     const tests::TemporaryFolder folder;
     std::vector<std::string> names = {"scalar.npy", "empty.npy", "list.npy"};
     for (const Code& code : kCodes) names.push_back(std::string(code.name) + ".npy");

@@ -125,7 +125,7 @@ TEST(PretrainedTokenizer, RejectsInvalidUtf8AndAcceptsZeroBytes) {
     EXPECT_EQ(tokenizer.encode(std::string_view("a\0b a", 5)), (Ids{3, 1}));
 }
 
-TEST(PretrainedTokenizer, ThrowsIndexErrorForUnknownIds) {
+TEST(PretrainedTokenizer, DecodesWithoutSpecialTokensByDefaultAndRejectsUnknownIds) {
     const auto tokenizer = words();
     for (const std::int64_t id : {-1, 5, 10})
         EXPECT_THROW(tokenizer.decode(Ids{1, id}), IndexError);

@@ -118,7 +118,7 @@ TEST(Broadcast, RejectsRanksOutOfRange) {
 }
 
 // Covers 13.broadcast_object_list.
-TEST(BroadcastObjectList, ReplacesTheListOnAllRanks) {
+TEST(BroadcastObjectList, ReplacesTheListOnAllRanksAndRejectsAMap) {
     on_ranks(2, [](const Group& group) {
         Tree list = Tree::list({group->rank(), {{"k", group->rank()}}});
         if (group->rank() == 0) list.push_back("only here");

@@ -161,7 +161,7 @@ TEST(Pipeline, AveragesOverDataParallelRanks) {
     });
 }
 
-TEST(Pipeline, AccumulatesGradientsOfSeveralSteps) {
+TEST(Pipeline, AccumulatesGradientsOfSeveralStepsAndReturnsTheirNorm) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 4);
     for (std::int64_t step = 0; step < 2; ++step) {

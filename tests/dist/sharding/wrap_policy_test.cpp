@@ -71,7 +71,7 @@ TEST(WrapPolicy, FindsModulesByPredicate) {
 }
 
 // Covers 14.ignored_modules.
-TEST(WrapPolicy, MatchesWholeNamesOfModules) {
+TEST(WrapPolicy, MatchesWholeNamesAndRejectsInvalidRegularExpressions) {
     nn::Gpt model = Gpt64().make();
     EXPECT_THAT(dist::modules_matching(model, R"(transformer\.h\.[01]\.ln_\d)"),
                 ElementsAre("transformer.h.0.ln_1", "transformer.h.0.ln_2", "transformer.h.1.ln_1",

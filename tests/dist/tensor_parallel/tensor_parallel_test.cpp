@@ -187,7 +187,7 @@ TEST(TensorParallel, ExchangesActivationsFourTimesPerBlock) {
     });
 }
 
-TEST(TensorParallel, ComputesLogitsOfTheWholeVocabulary) {
+TEST(TensorParallel, ComputesLogitsLossAndGradientsOfTheWholeVocabularyAndGenerates) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 4);
     const auto [ids, labels] = tests::ids_and_labels(0);
