@@ -313,7 +313,7 @@ TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndWithoutChangingTraining) {
 // schedule counts updates, and only one process prints.
 // Covers 25.boilerplate, 25.num_training_steps, 25.multi-node, 25.metrics, 25.log_metrics,
 // 25.progress.
-TEST_F(TrainTemplate, TrainsOnTwoProcessesLikeOnOne) {
+TEST_F(TrainTemplate, TrainsOnTwoProcessesLikeOnOneAndPrintsOnlyOnOne) {
     const Arguments more = {"scheduler.name=cosine", "scheduler.num_warmup_steps=4"};
     train("one", more);
     Arguments half = more;

@@ -40,7 +40,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // --- nested loops
 
-TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoop) {
+TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoopAndDeterminesValidRows) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader outer(numbers(5), {.batch_size = 2}), inner(numbers(7), {.batch_size = 3});

@@ -91,7 +91,7 @@ TEST(CharTokenizer, RestoresVocabularyFromJsonAndRejectsInvalidJson) {
     EXPECT_THROW(CharTokenizer::from_json(R"({"type": "char"})"), IndexError);
 }
 
-TEST(TokenFile, RoundTripsTwoAndFourBytesPerToken) {
+TEST(TokenFile, RoundTripsTwoAndFourBytesPerTokenAndRejectsLargerTokens) {
     const tests::TemporaryFolder folder;
     const Ids ids = {0, 1, 65535, 7};
     Tokens(ids).save(folder / "a.bin");

@@ -77,7 +77,7 @@ TEST_F(TableFromCsv, InfersTheTypesAndValuesOfPandas) {
     }
 }
 
-TEST_F(TableFromCsv, HasTheGivenNamesAndTypes) {
+TEST_F(TableFromCsv, HasTheGivenNamesTypesDelimiterAndQuoteOrDefaults) {
     const Table table = read("1,2\n3,x\n", {.header = false});
     EXPECT_EQ(table.column_names(), (Strings{"0", "1"}));
     EXPECT_EQ(rows_of(table), (Strings{R"({"0": 1, "1": "2"})", R"({"0": 3, "1": "x"})"}));

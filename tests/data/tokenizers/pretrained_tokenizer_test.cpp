@@ -48,7 +48,7 @@ void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(PretrainedTokenizer, ReadsFolderWithNamesOfSpecialTokens) {
+TEST(PretrainedTokenizer, ReadsAFolderWithNamesOfSpecialTokensAndConvertsTokensToIds) {
     const tests::TemporaryFolder folder;
     write_file(folder / "tokenizer.json", words_json(kBySpaces));
     EXPECT_TRUE(PretrainedTokenizer::from_pretrained(folder.path()).special_tokens().empty());
