@@ -362,7 +362,7 @@ TEST(StochasticRounding, GivesTheSameBitsOnAllProcesses) {
 }
 
 // Covers 3.join_uneven_inputs.
-TEST(JoinUnevenInputs, AllowsDifferentNumbersOfBatches) {
+TEST(JoinUnevenInputs, GivesRanksWithTwoAndOneBatchesTheSameWeights) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});

@@ -53,7 +53,7 @@ TEST(Index, RejectsMasksOnMetaDevice) {
     EXPECT_EQ(x.index({arange(2, {.device = Device::meta()})}).shape(), (Shape{2}));
 }
 
-TEST(Index, RejectsStepsThatAreNotPositive) {
+TEST(Index, RejectsNegativeSteps) {
     EXPECT_THROW(grid().index({Slice(None, None, -1)}), ValueError);
 }
 

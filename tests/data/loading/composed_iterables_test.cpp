@@ -44,7 +44,7 @@ Ids rest_of(Stream& stream) {
 
 const std::shared_ptr<const IterableDataset> kNullStream;
 
-TEST(ChainDataset, ReadsDatasetsOneAfterAnother) {
+TEST(ChainDataset, ReadsAndSkipsDatasetsOneAfterAnotherAndAddsTheirSizes) {
     const Numbers first(2);
     const ChainDataset chain({first, counter(10, 0), counter(20, 3)});
     EXPECT_EQ(chain.size(), 5);
@@ -94,7 +94,7 @@ TEST(TransformedIterable, ChangesSamplesAndSkipsThemWithoutCallingTheFunction) {
     EXPECT_EQ(calls, 2);
 }
 
-TEST(TransformedIterable, RemovesSamples) {
+TEST(TransformedIterable, RemovesSamplesForWhichTheFilterReturnsFalse) {
     const auto odd =
         filter(counter(0, 7), [](const Tree& s) { return s["id"].integer() % 2 == 1; });
     EXPECT_FALSE(odd.size());

@@ -142,7 +142,7 @@ TEST(Pipeline, HasTheGradientsOfOneProcessForBertWithMasks) {
     });
 }
 
-TEST(Pipeline, EvaluatesABertClassifierLikeOneProcess) {
+TEST(Pipeline, ComputesLogitsOfABertClassifierLikeOneProcess) {
     manual_seed(5);
     nn::BertForSequenceClassification whole({.vocab_size = tests::kPipelineVocabulary,
                                              .hidden_size = 8,

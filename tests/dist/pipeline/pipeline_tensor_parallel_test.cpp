@@ -301,7 +301,7 @@ TEST(PipelineWithTensorParallelism, DrawsTheSameDropoutAsOneProcess) {
     }
 }
 
-TEST(PipelineWithTensorParallelism, GeneratesAndEvaluatesLikeOneProcess) {
+TEST(PipelineWithTensorParallelism, GeneratesAndComputesLogitsLikeOneProcess) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 4);
     const Tree batch = batch_of(0);
