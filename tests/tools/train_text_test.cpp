@@ -1,4 +1,4 @@
-// Tests the program train_text with the recorded model in tests/golden/bert_classifier.
+// Tests the program train_text with the recorded model in tests/golden/bert_masked_lm.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -23,7 +23,7 @@ class TrainText : public TrainerTest {
     // if they have the word good.
     void SetUp() override {
         TrainerTest::SetUp();
-        fs::copy(AXLE_TESTS_DIR "/golden/bert_classifier", folder_ / "bert");
+        fs::copy(AXLE_TESTS_DIR "/golden/bert_masked_lm", folder_ / "bert");
         Tree words{{"[PAD]", 0}, {"[UNK]", 1}, {"[CLS]", 2}, {"[SEP]", 3}, {"good", 4}, {"bad", 5}};
         for (int i = 6; i < 53; ++i) words.set("w" + std::to_string(i), i);
         const Tree tokenizer{
