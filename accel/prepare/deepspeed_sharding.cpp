@@ -55,17 +55,12 @@ std::vector<dist::ShardUnit> units_of(const DeepSpeedPlugin& plugin, nn::Module&
     constexpr std::int64_t kPersistenceThreshold = 100000;  // the default of DeepSpeed
     std::vector<std::string> types = model.no_split_modules();
     if (!plugin.transformer_moe_cls_names.empty()) {
-        try {
-            static_cast<void>(dist::units_by_type(model, plugin.transformer_moe_cls_names));
-        } catch (const ValueError& error) {
-            const std::string text = error.what();
-            throw ValueError("DeepSpeedPlugin: transformer_moe_cls_names" +
-                             text.substr(std::min(text.find(':'), text.size())));
-        }
+        static_cast<void>(dist::units_by_type(model, plugin.transformer_moe_cls_names,
+                                              "DeepSpeedPlugin: transformer_moe_cls_names"));
         types.insert(types.end(), plugin.transformer_moe_cls_names.begin(),
                      plugin.transformer_moe_cls_names.end());
     }
-    if (!types.empty()) return dist::units_by_type(model, types);
+    if (!types.empty()) return dist::units_by_type(model, types, "Module::no_split_modules");
     const std::int64_t least =
         size_in(*plugin.hf_ds_config, "stage3_param_persistence_threshold", kPersistenceThreshold);
     return dist::units_by_size(model, std::max<std::int64_t>(1, least));

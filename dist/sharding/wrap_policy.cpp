@@ -67,7 +67,8 @@ std::int64_t add_units(const std::string& prefix, nn::Module& module, std::int64
 
 }  // namespace
 
-std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types) {
+std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types,
+                                     const char* option) {
     const auto modules = modules_below(model);
     std::vector<ShardUnit> units;
     std::vector<bool> is_found(types.size());
@@ -86,8 +87,7 @@ std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::s
     for (std::size_t i = 0; i < types.size(); ++i)
         if (!is_found[i]) {
             const std::string near = nearest(types[i], known);
-            throw ValueError(str("transformer_cls_names_to_wrap: the model has no module of type ",
-                                 in_quotes(types[i]),
+            throw ValueError(str(option, ": the model has no module of type ", in_quotes(types[i]),
                                  near.empty() ? "" : str("; the nearest type is ", near)));
         }
     return units;

@@ -14,8 +14,10 @@ namespace axle::dist {
 
 // Returns one unit for each module of one of the types, such as "GptBlock" or "LlamaDecoderLayer".
 // Namespaces may be left out. Names of Hugging Face Transformers, such as "GPT2Block", are also
-// accepted. Throws ValueError if the model has no module of a type.
-std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types);
+// accepted. Throws ValueError if the model has no module of a type; the message begins with
+// `option`, the name of the option that lists the types.
+std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types,
+                                     const char* option = "transformer_cls_names_to_wrap");
 
 // Returns units of at least min_num_params parameters. The parameters of units inside a module do
 // not count for the module. Instances of ModuleList and ModuleDict are not units, because they are
