@@ -43,7 +43,7 @@ endforeach()
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
-    "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
+    "^accel/tracking/(append_file|csv|histogram|image|jsonl|mlflow|png|tensorboard)[.]h"
     "^accel/megatron/megatron_(engine|network)[.]h"
     "^accel/prepare/deepspeed_objects[.]h"
     "^accel/utils/text[.]h"

@@ -97,9 +97,9 @@ struct TrackerClass {
 // Thread-safe.
 void register_tracker_class(TrackerClass tracker_class);
 
-// The trackers of Accelerate's LoggerType, in the same order. Except `all` and `tensorboard`, they
-// need Python: the Accelerator leaves them out and reports an error (core/system/log.h), unless the
-// program has registered a tracker with this name.
+// The trackers of Accelerate's LoggerType, in the same order. Except `all`, `tensorboard` and
+// `mlflow`, they need Python: the Accelerator leaves them out and reports an error
+// (core/system/log.h), unless the program has registered a tracker with this name.
 enum class LoggerType : std::uint8_t {
     all,
     aim,

@@ -5,6 +5,7 @@
 
 #include "accel/tracking/csv.h"
 #include "accel/tracking/jsonl.h"
+#include "accel/tracking/mlflow.h"
 #include "accel/tracking/tensorboard.h"
 #include "core/system/log.h"
 #include "core/text/text.h"
@@ -23,10 +24,13 @@ TrackerClass built_in(const char* name) {
 }
 
 Registry& registry() {
-    static Registry& instance =
-        *new Registry{.mutex = {},
-                      .classes = {built_in<TensorBoardTracker>("tensorboard"),
-                                  built_in<JsonlTracker>("jsonl"), built_in<CsvTracker>("csv")}};
+    static Registry& instance = *new Registry{
+        .mutex = {},
+        .classes = {built_in<TensorBoardTracker>("tensorboard"),
+                    built_in<JsonlTracker>("jsonl"),
+                    built_in<CsvTracker>("csv"),
+                    {"mlflow", false,
+                     [](const TrackerRun& run) { return std::make_shared<MlflowTracker>(run); }}}};
     return instance;
 }
 
@@ -39,8 +43,8 @@ constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wa
                                         "comet_ml", "mlflow", "clearml",     "dvclive", "swanlab"};
 
 // The names of Accelerate's trackers that are not available, because they need Python clients.
-constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
-                                        "clearml", "dvclive",  "swanlab", "trackio"};
+constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",    "clearml",
+                                        "dvclive", "swanlab",  "trackio"};
 
 bool is_unavailable(const std::string& name) {
     return std::find(std::begin(kUnavailable), std::end(kUnavailable), name) !=
