@@ -76,6 +76,7 @@ std::string normalized(std::string text, const std::string& run) {
     return std::regex_replace(text, std::regex("\\b1[0-9]{12}\\b"), "0");
 }
 
+// Covers 11.mlflow.
 TEST(MlflowTracker, WritesTheFilesOfMlflow) {
     const TemporaryFolder folder;
     MlflowTracker tracker(run_in(folder, {{"run_name", "first"}}));
