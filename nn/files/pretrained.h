@@ -35,13 +35,14 @@ struct SavePretrainedOptions {
 // `config` and the entries "architectures" (`architecture`, unless `config` has this entry) and
 // "torch_dtype" (the dtype of the first weight). A tied weight is written once, under its first
 // name. Files of earlier calls are replaced; all other files are kept. Throws ValueError if
-// `config` is not a map, UsageError if visit() of a module omits a member (Module::check_visit()),
-// DeviceError if a weight is on the meta device, and FileError if a file cannot be written.
+// `config` is not a map or contains a tensor or text that is not UTF-8, UsageError if visit() of a
+// module omits a member (Module::check_visit()), DeviceError if a weight is on the meta device, and
+// FileError if a file cannot be written.
 void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,
                      const std::string& directory, const SavePretrainedOptions& options = {});
 
-// Returns the contents of the folder's config.json. Throws FileError if the file cannot be read or
-// is not JSON.
+// Returns the contents of the folder's config.json. Throws FileError if the file cannot be read,
+// has more than 2 MiB or is not JSON.
 Tree pretrained_config(const std::string& directory);
 // Loads the weights of a folder into the module. Does not change the module's training mode.
 // `directory` can also be a .safetensors file in a folder with config.json. Throws FileError if a

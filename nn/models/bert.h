@@ -55,7 +55,8 @@ struct BertConfig {
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
     // defaults. from_json throws ValueError if the text is not a supported BERT configuration.
-    // to_json throws ValueError if hidden_act is Activation::none.
+    // to_json throws ValueError if hidden_act is Activation::none, or if a field contains a tensor
+    // or text that is not UTF-8.
     std::string to_json() const;
     static BertConfig from_json(const std::string& text);
 };
@@ -153,12 +154,13 @@ struct BertPooler : Model<BertPooler> {
 
 // The BERT encoder. The following holds for Bert, BertForSequenceClassification and
 // BertForMaskedLM. New weights are 1 in norms and otherwise normally distributed with standard
-// deviation initializer_range; new biases are 0. Constructors throw ValueError for an invalid
-// configuration. The models are saved as folders (nn/files/pretrained.h) that transformers can
-// read, and can load folders written by transformers. Each model can load the files of the other
-// two models; heads that the files do not contain are initialized. Loaded models are in evaluation
-// mode: call train() before training them. Loading throws FileError if a file is missing or
-// invalid, or if names, shapes or dtypes do not fit the model.
+// deviation initializer_range; new biases and row pad_token_id of the word embeddings are 0.
+// Constructors throw ValueError for an invalid configuration. The models are saved as folders
+// (nn/files/pretrained.h) that transformers can read, and can load folders written by transformers.
+// Each model can load the files of the other two models; heads that the files do not contain are
+// initialized. Loaded models are in evaluation mode: call train() before training them. Loading
+// throws FileError if a file is missing or invalid, or if names, shapes or dtypes do not fit the
+// model. Saving throws the errors of nn::save_pretrained().
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
@@ -189,8 +191,8 @@ struct Bert : Model<Bert> {
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
     // Loads a model with num_labels classes; by default, with the number of labels in the
-    // configuration. Throws ValueError unless num_labels is positive, and FileError if the files
-    // contain a classifier with another number of classes.
+    // configuration. Throws ValueError unless num_labels is positive and below 2^31, and FileError
+    // if the files contain a classifier with another number of classes.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,
@@ -211,8 +213,9 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
-    // if "input_ids" is missing.
+    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys, for
+    // values that are not tensors and if "input_ids" is missing, and the errors of the other
+    // outputs().
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
@@ -269,8 +272,9 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
                         const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
-    // if "input_ids" is missing.
+    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys, for
+    // values that are not tensors and if "input_ids" is missing, and the errors of the other
+    // outputs().
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
     std::vector<std::string> no_split_modules() const override { return bert.no_split_modules(); }

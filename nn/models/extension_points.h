@@ -1,4 +1,4 @@
-// Extension points of the language models, for models that are divided among processes
+// Extension points of the BERT, GPT and Llama models, for models that are divided among processes
 // (dist/tensor_parallel/). All policies are null by default. A clone of a model shares them.
 #pragma once
 

@@ -23,7 +23,7 @@ namespace axle::nn {
 
 struct GptConfig {
     std::int64_t vocab_size = 50257;
-    std::int64_t block_size = 1024;  // maximum length of a sequence
+    std::int64_t block_size = 1024;  // number of positions
     std::int64_t n_layer = 12;
     std::int64_t n_head = 12;
     std::int64_t n_embd = 768;
@@ -46,7 +46,8 @@ struct GptConfig {
     // Throws ValueError with the name of the first invalid field.
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
-    // defaults. from_json throws ValueError if the text is not a supported GPT-2 configuration.
+    // defaults. from_json throws ValueError if the text is not a supported GPT-2 configuration, and
+    // to_json if a field contains a tensor or text that is not UTF-8.
     std::string to_json() const;
     static GptConfig from_json(const std::string& text);
 };
@@ -122,7 +123,7 @@ struct Gpt : Model<Gpt>, LanguageHead {
     static Gpt from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
-    // README.md is written.
+    // README.md is written. Throws the errors of nn::save_pretrained().
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -147,10 +148,12 @@ struct Gpt : Model<Gpt>, LanguageHead {
                         const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
     // "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes precedence over
-    // "labels". Throws ValueError for other keys and if "input_ids" is missing.
+    // "labels". Throws ValueError for other keys, for values that are not tensors and if
+    // "input_ids" is missing, and the errors of the other outputs().
     ModelOutput outputs(const Tree& batch);
     // Appends up to `count` tokens to `ids`, or to each of the prompts, and returns the complete
-    // sequences. nn::generate() documents the options and the errors.
+    // sequences. nn::generate() documents the options and the errors; also throws those of
+    // forward().
     TokenIds generate(TokenIds ids, std::int64_t count, const GenerateOptions& options = {});
     std::vector<TokenIds> generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
                                          const GenerateOptions& options = {});

@@ -10,31 +10,29 @@
 
 namespace axle::nn {
 
-void LlamaConfig::validate() const {
-    constexpr const char* kWho = "LlamaConfig";
-    check_size(kWho, "vocab_size", vocab_size);
-    check_size(kWho, "hidden_size", hidden_size);
-    check_size(kWho, "intermediate_size", intermediate_size);
-    check_size(kWho, "num_hidden_layers", num_hidden_layers);
-    check_size(kWho, "num_attention_heads", num_attention_heads);
-    check_size(kWho, "num_key_value_heads", key_value_heads());
-    check_size(kWho, "head_dim", head_size());
-    check_size(kWho, "max_position_embeddings", max_position_embeddings);
+void LlamaConfig::validate(const char* who) const {
+    check_size(who, "vocab_size", vocab_size);
+    check_size(who, "hidden_size", hidden_size);
+    check_size(who, "intermediate_size", intermediate_size);
+    check_size(who, "num_hidden_layers", num_hidden_layers);
+    check_size(who, "num_attention_heads", num_attention_heads);
+    check_size(who, "num_key_value_heads", key_value_heads());
+    check_size(who, "head_dim", head_size());
+    check_size(who, "max_position_embeddings", max_position_embeddings);
     if (!head_dim && hidden_size % num_attention_heads != 0)
-        throw ValueError(str("LlamaConfig: hidden_size ", hidden_size,
+        throw ValueError(str(who, ": hidden_size ", hidden_size,
                              " is not a multiple of num_attention_heads ", num_attention_heads));
     if (num_attention_heads % key_value_heads() != 0)
-        throw ValueError(str("LlamaConfig: num_attention_heads ", num_attention_heads,
+        throw ValueError(str(who, ": num_attention_heads ", num_attention_heads,
                              " is not a multiple of num_key_value_heads ", key_value_heads()));
     if (head_size() % 2 != 0)
-        throw ValueError(
-            str("LlamaConfig: head_dim must be even for rotary positions: ", head_size()));
-    check_positive(kWho, "rope_theta", rope_theta);
-    if (rope_scaling) rope_scaling->validate(kWho);
-    check_positive(kWho, "rms_norm_eps", rms_norm_eps);
-    check_positive(kWho, "initializer_range", initializer_range);
-    check_probability(kWho, "attention_dropout", attention_dropout);
-    check_row(kWho, "pad_token_id", pad_token_id, vocab_size);
+        throw ValueError(str(who, ": head_dim must be even for rotary positions: ", head_size()));
+    check_positive(who, "rope_theta", rope_theta);
+    if (rope_scaling) rope_scaling->validate(who);
+    check_positive(who, "rms_norm_eps", rms_norm_eps);
+    check_positive(who, "initializer_range", initializer_range);
+    check_probability(who, "attention_dropout", attention_dropout);
+    check_row(who, "pad_token_id", pad_token_id, vocab_size);
 }
 
 namespace {

@@ -33,7 +33,7 @@ struct LlamaConfig {
     // default.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};  // default: hidden_size / num_attention_heads
-    // The maximum number of tokens that generate() passes to the model, and the length from which
+    // The maximum number of tokens that generate() passes to the model, and the length above which
     // "dynamic" rope_scaling changes the frequencies. forward() accepts any length.
     std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
@@ -56,10 +56,11 @@ struct LlamaConfig {
         return num_key_value_heads.value_or(num_attention_heads);
     }
     std::int64_t head_size() const { return head_dim.value_or(hidden_size / num_attention_heads); }
-    // Throws ValueError with the name of the first invalid field.
-    void validate() const;
+    // Throws ValueError with the name of the first invalid field; the message begins with `who`.
+    void validate(const char* who = "LlamaConfig") const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
-    // defaults. from_json throws ValueError if the text is not a supported Llama configuration.
+    // defaults. from_json throws ValueError if the text is not a supported Llama configuration, and
+    // to_json if a field contains a tensor or text that is not UTF-8.
     std::string to_json() const;
     static LlamaConfig from_json(const std::string& text);
 };
@@ -150,8 +151,8 @@ struct LlamaModel : Model<LlamaModel>, BlockStack {
 
 struct Llama : Model<Llama>, LanguageHead {
     // Initializes the weights of norms with 1, other weights from a normal distribution with
-    // standard deviation initializer_range, and biases with 0. Throws ValueError for an invalid
-    // configuration.
+    // standard deviation initializer_range, and biases with 0. Row pad_token_id of the embedding is
+    // 0. Throws ValueError for an invalid configuration.
     explicit Llama(const LlamaConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
@@ -160,7 +161,7 @@ struct Llama : Model<Llama>, LanguageHead {
     static Llama from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
-    // README.md is written.
+    // README.md is written. Throws the errors of nn::save_pretrained().
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -188,10 +189,12 @@ struct Llama : Model<Llama>, LanguageHead {
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
     // "attention_mask", "position_ids" and "shift_labels". As in Transformers, "shift_labels" takes
-    // precedence over "labels". Throws ValueError for other keys and if "input_ids" is missing.
+    // precedence over "labels". Throws ValueError for other keys, for values that are not tensors
+    // and if "input_ids" is missing, and the errors of the other outputs().
     ModelOutput outputs(const Tree& batch);
     // Appends up to `count` tokens to `ids`, or to each of the prompts, and returns the complete
-    // sequences. nn::generate() documents the options and the errors.
+    // sequences. nn::generate() documents the options and the errors; also throws those of
+    // forward().
     TokenIds generate(TokenIds ids, std::int64_t count, const GenerateOptions& options = {});
     std::vector<TokenIds> generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
                                          const GenerateOptions& options = {});

@@ -1,5 +1,5 @@
-// ModelOutput: the loss and the logits of one forward pass of a language model. Also declares
-// inputs_of(), which reads the inputs of a model from a batch.
+// ModelOutput: the loss and the logits of one forward pass of a model. Also declares inputs_of(),
+// which reads the inputs of a model from a batch.
 #pragma once
 
 #include <initializer_list>

@@ -1,10 +1,10 @@
 // The pieces of the transformer models: embeddings, blocks and head.
 //
 // Pieces refer to the model, which must outlive them and must not be moved. A batch is a map with
-// the keys of the model's outputs(batch), such as "input_ids"; other keys are ignored. If the batch
-// is itself a tensor, it is "input_ids". The last piece returns the logits. The cost of a block is
-// the number of its parameters; the cost of a head over the vocabulary is the size of its matrix;
-// embeddings and classifiers have the cost 0.
+// the keys of the model's outputs(batch), such as "input_ids"; "shift_labels" and other keys are
+// ignored. If the batch is itself a tensor, it is "input_ids". The last piece returns the logits.
+// The cost of a block is the number of its parameters; the cost of a head over the vocabulary is
+// the number of elements of its weight; embeddings and classifiers have the cost 0.
 //
 // If processes divide the model (dist/tensor_parallel/), the pieces apply its policies. The first
 // piece throws ValueError if the batch has no "input_ids", and ShapeError unless they are
@@ -47,7 +47,8 @@ struct HeadPiece {
 };
 
 // Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], without
-// positions with the label -100. Throws ValueError if the batch has no "labels".
+// positions with the label -100. Throws ValueError if the batch has no "labels", and the errors of
+// cross_entropy().
 Tensor label_loss(const Tensor& logits, const Tree& batch);
 
 }  // namespace axle::nn

@@ -90,8 +90,8 @@ class ConfigFields {
 // because it is searched for each name.
 std::string config_text(const Tree& fields, const Tree& others);
 // Reads the field id2label, a map {"0": "LABEL_0", ...}. If the field is absent or null, leaves the
-// labels unchanged. Throws ValueError unless the map has a string for each of the keys "0" to n -
-// 1, where n is its size.
+// labels unchanged. Throws ValueError unless the field is a map with a string for each of the keys
+// "0" to n - 1, where n is its size.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels);
 // Returns the maps id2label and label2id of a config.json. If several classes have the same name,
 // label2id maps the name to the last of these classes.
@@ -143,10 +143,10 @@ class PretrainedFolder {
     // Returns the contents of generation_config.json, or a null Tree if the file is missing. Throws
     // FileError if the file cannot be read, has more than kMaxConfig bytes or is not a JSON object.
     Tree generation_config() const;
-    // Creates a model without memory for its weights. `layers` is the number of layers in the
-    // configuration. Throws FileError if the model rejects the configuration, or if `layers`
-    // exceeds the number of tensors in the files, because every layer has at least one weight. This
-    // check prevents large allocations for an invalid configuration.
+    // Creates a model without memory for its weights. `layers` is a number of modules of the model
+    // that each have at least one weight, such as its layers. Throws FileError if the model rejects
+    // the configuration, or if `layers` exceeds the number of tensors in the files. This check
+    // prevents large allocations for an invalid configuration.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);
@@ -157,7 +157,8 @@ class PretrainedFolder {
     }
     // Allocates the weights of a model from build(), in the model's dtypes, and loads them one by
     // one. Sets the model to evaluation mode, as in transformers. Throws FileError before it loads
-    // any weight if names or shapes differ, and while it loads them if a dtype cannot be converted.
+    // any weight if names or shapes differ, and while it loads them if a weight cannot be read or
+    // its dtype cannot be converted.
     void load(Module& model, const PretrainedNames& names) const;
     // Copies the weights into a model with Module::load_state_dict(). Throws FileError if names or
     // shapes differ or a dtype cannot be converted; the model is then unchanged.

@@ -25,8 +25,8 @@ struct RopeScaling {
 
     // Throws ValueError with the name of the first invalid field; the message begins with `who`.
     void validate(const char* who) const;
-    // Returns the angles per position [head_size / 2] for sequences of `length` tokens.
-    // `max_position_embeddings` is the field of the model, and `base` its rope_theta.
+    // Returns the angles per position [head_size / 2], in radians, for sequences of `length`
+    // tokens. `max_position_embeddings` is the field of the model, and `base` its rope_theta.
     std::vector<double> frequencies(double base, std::int64_t head_size, std::int64_t length,
                                     std::int64_t max_position_embeddings) const;
 };

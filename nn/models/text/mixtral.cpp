@@ -41,7 +41,7 @@ void MixtralConfig::validate() const {
         throw ValueError(
             str(kWho, ": router_aux_loss_coef must be at least 0: ", router_aux_loss_coef));
     check_size(kWho, "num_key_value_heads", num_key_value_heads);
-    llama().validate();
+    llama().validate(kWho);
 }
 
 namespace {

@@ -55,8 +55,9 @@ struct MixtralConfig {
     // Throws ValueError with the name of the first invalid field.
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
-    // defaults. from_json throws ValueError if the text is not a supported Mixtral configuration.
-    // Sliding windows and router_jitter_noise are not supported.
+    // defaults. from_json throws ValueError if the text is not a supported Mixtral configuration,
+    // and to_json if a field contains a tensor or text that is not UTF-8. Sliding windows and
+    // router_jitter_noise are not supported.
     std::string to_json() const;
     static MixtralConfig from_json(const std::string& text);
 };
@@ -101,7 +102,8 @@ struct MixtralDecoderLayer : Model<MixtralDecoderLayer> {
 struct MixtralModel : Model<MixtralModel> {
     explicit MixtralModel(const MixtralConfig& config);
     // Returns the final hidden state [B, T, C] and the logits of all routers [layers, B * T,
-    // experts]. The arguments have the same meaning as in Llama::forward().
+    // experts]. The arguments have the same meaning, and the errors are the same, as in
+    // Llama::forward().
     std::pair<Tensor, Tensor> forward(const Tensor& ids, const Tensor& attention_mask = {},
                                       const Tensor& position_ids = {});
     void visit(Visitor& v) override {
@@ -118,13 +120,15 @@ struct MixtralModel : Model<MixtralModel> {
 // * sum over e of f_e p_e. Here, f_e is the mean number of choices of expert e per token, and p_e
 // its mean probability. Padding tokens, for which attention_mask [B, T] is 0, do not count; if it
 // is undefined, there is no padding. (f_e counts top_k choices per token, so the loss is top_k
-// times MixtureOfExperts::auxiliary_loss().) Throws ShapeError for other shapes.
+// times MixtureOfExperts::auxiliary_loss().) Throws ShapeError for other shapes, and the errors of
+// topk() for top_k.
 Tensor load_balancing_loss(const Tensor& router_logits, std::int64_t top_k,
                            const Tensor& attention_mask = {});
 
 struct Mixtral : Model<Mixtral> {
     // Initializes the weights of norms with 1 and other weights from a normal distribution with
-    // standard deviation initializer_range. Throws ValueError for an invalid configuration.
+    // standard deviation initializer_range. Row pad_token_id of the embedding is 0. Throws
+    // ValueError for an invalid configuration.
     explicit Mixtral(const MixtralConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
@@ -132,13 +136,13 @@ struct Mixtral : Model<Mixtral> {
     // invalid, or if names, shapes or dtypes do not fit the model.
     static Mixtral from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
-    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card states
-    // when README.md is written.
+    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
+    // README.md is written. Throws the errors of nn::save_pretrained().
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
     // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask and position_ids
-    // have the same meaning, and throw the same errors, as in Llama::forward().
+    // have the same meaning, and the errors are the same, as in Llama::forward().
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. If
@@ -154,10 +158,12 @@ struct Mixtral : Model<Mixtral> {
                         const Tensor& attention_mask = {}, const Tensor& position_ids = {});
     // Returns outputs() for the tensors of a batch: "input_ids" and, optionally, "labels",
     // "attention_mask", "position_ids" and "shift_labels". "shift_labels" takes precedence over
-    // "labels". Throws ValueError for other keys and if "input_ids" is missing.
+    // "labels". Throws ValueError for other keys, for values that are not tensors and if
+    // "input_ids" is missing, and the errors of the other outputs().
     ModelOutput outputs(const Tree& batch);
     // Appends up to `count` tokens to `ids`, or to each of the prompts, and returns the complete
-    // sequences. nn::generate() documents the options and the errors.
+    // sequences. nn::generate() documents the options and the errors; also throws those of
+    // forward().
     TokenIds generate(TokenIds ids, std::int64_t count, const GenerateOptions& options = {});
     std::vector<TokenIds> generate_batch(std::vector<TokenIds> prompts, std::int64_t count,
                                          const GenerateOptions& options = {});

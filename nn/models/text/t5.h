@@ -54,7 +54,8 @@ struct T5Config {
     // Throws ValueError with the name of the first invalid field.
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
-    // defaults. from_json throws ValueError if the text is not a supported T5 configuration.
+    // defaults. from_json throws ValueError if the text is not a supported T5 configuration, and
+    // to_json if a field contains a tensor or text that is not UTF-8.
     std::string to_json() const;
     static T5Config from_json(const std::string& text);
 };
@@ -120,8 +121,8 @@ struct T5LayerFF : Model<T5LayerFF> {
 
 struct T5Block : Model<T5Block> {
     T5Block(const T5Config& config, bool is_decoder, bool has_bias);
-    // Maps x [B, T, C] to the same shape. bias, mask and memory_mask are those of T5Attention,
-    // which may be undefined. A block of the decoder needs `memory` [B, S, C], the output of the
+    // Maps x [B, T, C] to the same shape. `bias` and the masks have the meaning of bias and mask in
+    // T5Attention::forward(). A block of the decoder needs `memory` [B, S, C], the output of the
     // encoder; a block of the encoder ignores memory and memory_mask.
     Tensor forward(const Tensor& x, const Tensor& bias, const Tensor& mask,
                    const Tensor& memory = {}, const Tensor& memory_mask = {});
@@ -137,7 +138,8 @@ struct T5Stack : Model<T5Stack> {
     // Maps ids [B, T] to hidden states [B, T, C]. `mask` [B, T] is 0 for padding tokens; in the
     // decoder, tokens attend only to themselves and to earlier tokens. `memory` [B, S, C] is the
     // output of the encoder, and `memory_mask` [B, S] is 0 for its padding tokens. Both masks can
-    // be undefined.
+    // be undefined. Throws ShapeError for other shapes, and the errors of axle::embedding() for
+    // ids.
     Tensor forward(const Tensor& ids, const Tensor& mask, const Tensor& memory = {},
                    const Tensor& memory_mask = {});
     void visit(Visitor& v) override;
@@ -158,8 +160,8 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     // invalid, or if names, shapes or dtypes do not fit the model.
     static T5ForConditionalGeneration from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
-    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card states
-    // when README.md is written.
+    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
+    // README.md is written. Throws the errors of nn::save_pretrained().
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -176,15 +178,16 @@ struct T5ForConditionalGeneration : Model<T5ForConditionalGeneration> {
     // Returns the logits and the loss, computed in one forward pass. Throws the errors of loss().
     ModelOutput outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns outputs() for the tensors of a batch: "input_ids", "labels" and, optionally,
-    // "attention_mask". Throws ValueError for other keys and if one of the first two is missing.
+    // "attention_mask". Throws ValueError for other keys, for values that are not tensors and if
+    // one of the first two is missing, and the errors of the other outputs().
     ModelOutput outputs(const Tree& batch);
-    // Returns labels [B, T] moved by one position, after decoder_start_token_id. Replaces -100 by
-    // pad_token_id.
+    // Returns the input of the decoder for labels [B, T]: decoder_start_token_id and all labels
+    // except the last of each sequence, with pad_token_id instead of -100.
     Tensor shift_right(const Tensor& labels) const;
     // Returns the ids that the decoder generates for one source sequence, without
     // decoder_start_token_id. Selects the most likely id in each step. Ends with an id of
     // eos_token_id, or after `count` ids. Throws ValueError if the source is empty or count is
-    // negative.
+    // negative, and the errors of axle::embedding() for ids.
     std::vector<std::int64_t> generate(const std::vector<std::int64_t>& ids, std::int64_t count);
     void visit(Visitor& v) override {
         v("shared.weight", shared), v("encoder", encoder), v("decoder", decoder);

@@ -25,8 +25,8 @@ class StochasticDepth : public Model<StochasticDepth> {
 
 enum class ConvActivation : std::uint8_t { none, relu, silu, hardswish };
 
-// Squeeze and excitation (Hu et al., arXiv:1709.01507): multiplies each channel of x [N, channels,
-// H, W] by gate(fc2(activation(fc1(mean of the channel)))).
+// Squeeze and excitation (Hu et al., arXiv:1709.01507): multiplies the channels of x [N, channels,
+// H, W] by gate(fc2(activation(fc1(m)))), where m contains the mean of each channel.
 class SqueezeExcitation : public Model<SqueezeExcitation> {
   public:
     // The gate is hardsigmoid if hard_gate is true, otherwise sigmoid. Throws ValueError unless
@@ -51,7 +51,7 @@ struct ConvNormOptions {
 };
 // A convolution without bias, which keeps the image size if the kernel is odd and the stride is 1,
 // a batch normalization and an activation. The weights of the convolution have torchvision's
-// initial values.
+// initial values. The constructor throws the errors of Conv2d and BatchNorm2d.
 struct ConvNormActivation : Model<ConvNormActivation> {
     ConvNormActivation(std::int64_t in, std::int64_t out, const ConvNormOptions& options);
     Tensor forward(const Tensor& x);
@@ -72,9 +72,10 @@ struct InvertedResidualOptions {
     ConvNormOptions conv = {};
     double drop = 0;  // the probability of stochastic depth
 };
-// An inverted residual block: a 1 x 1 convolution that adds channels (unless `expanded` is `in`), a
-// depthwise convolution, squeeze and excitation, and a 1 x 1 convolution to `out` channels. If
-// conv.stride is 1 and `in` is `out`, the input is added to the output.
+// An inverted residual block: a 1 x 1 convolution to `expanded` channels (unless `expanded` is
+// `in`), a depthwise convolution, squeeze and excitation (unless `squeezed` is 0), and a 1 x 1
+// convolution to `out` channels. If conv.stride is 1 and `in` is `out`, applies stochastic depth to
+// the result and adds the input.
 struct InvertedResidual : Model<InvertedResidual> {
     // Throws ValueError unless sizes are positive (`squeezed` can be 0) and `drop` is in [0, 1].
     explicit InvertedResidual(const InvertedResidualOptions& options);

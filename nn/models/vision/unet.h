@@ -80,7 +80,8 @@ struct UNetDownBlock : Model<UNetDownBlock> {
     UNetDownBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, bool attention,
                   bool is_last);
     // Returns the outputs of all residual blocks, after their attention if there is any, and of the
-    // down sampling. The last output is the output of the block.
+    // down sampling, except in the last block, which has none. The last output is the output of the
+    // block.
     std::vector<Tensor> forward(Tensor x, const Tensor& time);
     void visit(Visitor& v) override;
 
@@ -102,8 +103,8 @@ struct UNetMidBlock : Model<UNetMidBlock> {
 };
 
 struct UNetUpBlock : Model<UNetUpBlock> {
-    // `in` is the number of channels of x, and `skip` the number of channels of the output of a
-    // down block that the last residual block uses.
+    // `in` is the number of channels of x, `out` of the result, and `skip` of the element of
+    // `skips` that the last residual block uses (see forward()).
     UNetUpBlock(const UNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t skip,
                 bool attention, bool is_last);
     // `skips` are the outputs of UNet::conv_in and of the down blocks that are not used yet. Each

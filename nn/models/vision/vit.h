@@ -129,7 +129,8 @@ struct ViTConfig {
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
     // defaults. from_json throws ValueError if the text is not a supported ViT configuration.
-    // to_json throws ValueError if hidden_act is Activation::none.
+    // to_json throws ValueError if hidden_act is Activation::none, or if a field contains a tensor
+    // or text that is not UTF-8.
     std::string to_json() const;
     static ViTConfig from_json(const std::string& text);
 };
@@ -194,7 +195,8 @@ struct ViTForImageClassification : Model<ViTForImageClassification> {
     static ViTForImageClassification from_pretrained(const std::string& path,
                                                      std::optional<std::int64_t> num_labels = {});
     // Writes config.json and the weights into a directory (nn/files/pretrained.h).
-    // SavePretrainedOptions::model_card states when README.md is written.
+    // SavePretrainedOptions::model_card describes when README.md is written. Throws the errors of
+    // nn::save_pretrained().
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -205,8 +207,8 @@ struct ViTForImageClassification : Model<ViTForImageClassification> {
     // the errors of forward() and cross_entropy().
     Tensor loss(const Tensor& images, const Tensor& labels);
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. The
-    // batch has "pixel_values" and, optionally, "labels". Throws ValueError for other keys and if
-    // "pixel_values" is missing.
+    // batch has "pixel_values" and, optionally, "labels". Throws the errors of loss(), and
+    // ValueError for other keys, for values that are not tensors and if "pixel_values" is missing.
     ModelOutput outputs(const Tensor& images, const Tensor& labels = {});
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("vit", vit), v("classifier", classifier); }
