@@ -145,7 +145,7 @@ TEST(MixtralConfig, ReportsInvalidOrUnsupportedFields) {
     refused(R"({"router_jitter_noise": 0.1})", {"MixtralConfig: router_jitter_noise: must be 0"});
     refused(R"({"num_experts_per_tok": 9})",
             {"MixtralConfig: num_experts_per_tok 9", "num_local_experts 8"});
-    refused(R"({"num_key_value_heads": 5})", {"LlamaConfig", "num_key_value_heads 5"});
+    refused(R"({"num_key_value_heads": 5})", {"MixtralConfig: ", "num_key_value_heads 5"});
     refused(R"({"model_type": "llama"})", {"MixtralConfig: model_type", "mixtral"});
 }
 
