@@ -18,7 +18,8 @@ void check_index(const char* who, std::int64_t index, std::int64_t size) {
         throw IndexError(str(who, ": index ", index, " is out of range for ", size, " samples"));
 }
 
-// Returns the pointer to a dataset, which the message of the error names.
+// Returns the pointer to a dataset. Throws UsageError, which calls the dataset `name`, if it is
+// null.
 const std::shared_ptr<const Dataset>& checked(const char* who, const DatasetRef& dataset,
                                               const std::string& name = "the dataset") {
     if (!dataset.pointer()) throw UsageError(str(who, ": ", name, " must not be null"));

@@ -13,8 +13,7 @@ class IterableDataset;
 
 // A dataset argument, with the ownership rules of DataLoader. A variable is referenced and must
 // outlive the object that uses it; a temporary is moved into a shared pointer; a shared pointer is
-// shared. pointer() is null only if the
-// argument was a null pointer.
+// shared. pointer() is null only if the argument was a null pointer.
 template <class Base>
 class BasicDatasetRef {
   public:

@@ -87,8 +87,8 @@ struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 };
 
-// Computes (x - mean) / std for images [n, c, h, w] in f32 or f64. `mean` and `std` have one
-// element per channel, or one element for all channels.
+// Computes (x - mean) / std for images [n, ..., c, h, w] or [n, h, w] in f32 or f64. `mean` and
+// `std` have one element per channel, or one element for all channels.
 class Normalize {
   public:
     // Throws ValueError if the lists are empty or have different lengths, or a std is not positive

@@ -97,7 +97,7 @@ BatchNormUpdate::BatchNormUpdate(Module& model) : private_(make_owning<Private>(
 }
 
 BatchNormUpdate::~BatchNormUpdate() {
-    // In reverse order, because a module with two names was changed twice.
+    // Restores in reverse order, because a module with two names was changed twice.
     for (const std::function<void()>& restore : std::views::reverse(private_->restore)) restore();
 }
 

@@ -14,9 +14,9 @@
 namespace axle::nn {
 
 struct AverageOptions {
-    // If set, the average is an exponential moving average: average = decay average + (1 - decay)
-    // weight. Otherwise, it is the mean of all updates (stochastic weight averaging,
-    // arXiv:1803.05407).
+    // If set, the average is an exponential moving average: average = decay * average + (1 - decay)
+    // * weight. Otherwise, it is the mean of the weights of all updates (stochastic weight
+    // averaging, arXiv:1803.05407).
     std::optional<double> decay = std::nullopt;
     // Whether floating buffers are averaged like parameters. Otherwise, they are copied from the
     // model, as buffers of other dtypes always are.
@@ -74,9 +74,10 @@ class AveragedModel : public Model<AveragedModel<M>> {
     AverageOptions options;
 };
 
-// The state of update_bn(). The constructor resets the running statistics of all BatchNorms, unsets
-// their momenta, so that they average all batches, and switches the model to training mode. The
-// destructor restores the momenta and sets all modules to the mode that `model` itself had.
+// The state of update_bn(). The constructor resets the running statistics of all BatchNorms that
+// have them, unsets the momenta of these BatchNorms, so that they average all batches, and switches
+// the model to training mode. The destructor restores the momenta and sets all modules to the mode
+// that `model` itself had.
 class BatchNormUpdate {
   public:
     explicit BatchNormUpdate(Module& model);

@@ -21,12 +21,13 @@ class DeferredStorage final : public ShardProvider {
     // Returns the storage of an f32 tensor.
     static std::shared_ptr<Storage> create(std::int64_t numel);
     // Returns the DeferredStorage of a tensor, or nullptr if the tensor is undefined or its storage
-    // has memory or another provider.
+    // has memory or no DeferredStorage.
     static DeferredStorage* of(const Tensor& t);
     // Records how t, a parameter or a view of a parameter, is filled. The values are `first`
     // (constant), or random: uniform in [first, second), or normal with the mean `first` and the
     // standard deviation `second`. Returns false, without recording, if the storage of t is not
-    // deferred, or if t is not contiguous and the values are random.
+    // deferred, or if t is not contiguous and the values are random. Throws the errors of
+    // Tensor::uniform_() and normal_().
     static bool record(const Tensor& t, Fill fill, double first, double second = 0);
 
     explicit DeferredStorage(std::int64_t numel);

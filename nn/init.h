@@ -18,8 +18,9 @@ void constant_(Tensor& t, double value);
 void uniform_(Tensor& t, double low = 0, double high = 1);
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
-// Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError if low is
-// above high or std is negative. With DeferredWeights, allocates the memory of t, unless std is 0.
+// Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError unless low
+// <= high and std >= 0. With DeferredWeights, allocates the memory of t, unless t is empty or std
+// is 0.
 void trunc_normal_(Tensor& t, double mean = 0, double std = 1, double low = -2, double high = 2);
 
 enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
@@ -45,9 +46,9 @@ void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in,
 void xavier_uniform_(Tensor& t, double gain = 1);
 void xavier_normal_(Tensor& t, double gain = 1);
 
-// The following functions check their arguments, but write nothing if t is on the meta device. With
-// DeferredWeights, they allocate the memory of t. orthogonal_() and sparse_() compute the values on
-// the CPU and copy them to t.
+// The following four functions check their arguments, but write nothing if t is on the meta device.
+// With DeferredWeights, they allocate the memory of t. orthogonal_() and sparse_() compute the
+// values on the CPU and copy them to t.
 
 // Fills the matrix t with the identity. Throws ShapeError unless t has two dimensions.
 void eye_(Tensor& t);

@@ -49,8 +49,8 @@ struct LoadOptions {
 };
 // The names that load_state_dict() could not match. Both lists are empty if `strict` was true.
 struct LoadReport {
-    // Names in the module but not in the state, except for buffers that are not required and for
-    // tied tensors that the state has under another name.
+    // Names in state_dict() but not in the given state, except for buffers that are not required
+    // and for tied tensors that the state has under another name.
     std::vector<std::string> missing;
     std::vector<std::string> unexpected;  // names in the state but not in the module
 };
@@ -152,8 +152,8 @@ class Module {
     void set_checkpointing(bool on = true) { checkpoints_ = on; }
     bool is_checkpointing() const { return checkpoints_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
-    // module's tensors to the storage dtype. nullopt ends layerwise casting and does not convert
-    // the tensors. Throws DTypeError unless the storage dtype is floating.
+    // module's floating tensors to the storage dtype. nullopt ends layerwise casting and does not
+    // convert the tensors. Throws DTypeError unless the storage dtype is floating.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
@@ -164,10 +164,10 @@ class Module {
     // Throws UsageError if this module, or a module below it, has a member that visit() neither
     // names nor ignores, and the member is a module or a parameter (a Tensor that is a leaf and
     // requires a gradient). A parameter that another module in the tree names is accepted, and so
-    // are the parameters of ignored modules. The message contains the type and the byte position of
-    // the member. Also throws UsageError if visit() uses a name twice. The check does not include
-    // tensors that do not require a gradient (buffers and frozen parameters), elements of vectors,
-    // and objects to which pointers refer.
+    // are the parameters of ignored modules, and a module whose tensors are all named. The message
+    // contains the type and the byte position of the member. Also throws UsageError if visit() uses
+    // a name twice. The check does not include tensors that do not require a gradient (buffers and
+    // frozen parameters), elements of vectors, and objects to which pointers refer.
     void check_visit() const;
 
     // Returns the types of the modules that must not be split when the model is divided, for
@@ -277,7 +277,7 @@ class Model : public Module {
     }
 
     std::pair<const void*, std::size_t> object_memory() const override {
-        // The conversion to void* keeps one constructor of the pair for all modules.
+        // With the conversion to void*, all modules use the same constructor of the pair.
         return {static_cast<const void*>(static_cast<const Derived*>(this)), sizeof(Derived)};
     }
 

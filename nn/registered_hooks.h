@@ -8,7 +8,7 @@
 
 namespace axle::nn {
 
-// Graphs and handles share this object with the module, so it can outlive the module.
+// Graphs share this object with the module, so it can outlive the module.
 struct RegisteredHooks {
     Module* module = nullptr;  // null after the module was destroyed
     // The hooks, in the order of registration.

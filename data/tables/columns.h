@@ -19,7 +19,7 @@ std::ostream& operator<<(std::ostream& out, ColumnType type);
 struct TableColumn {
     std::string name;
     ColumnType type = ColumnType::null;
-    // If not empty, the values are integers: positions in this list of the names of classes.
+    // The names of classes. If not empty, the values are integers: positions in this list.
     std::vector<std::string> class_names = {};
 
     friend bool operator==(const TableColumn&, const TableColumn&) = default;

@@ -31,8 +31,8 @@ class CsvParser {
     // its first byte and the byte after its line end. Returns false if there is no record.
     bool next(std::string_view text, std::size_t& begin, std::size_t& end,
               std::vector<CsvField>& fields, const Fail& fail) const;
-    // Returns the text of a field, in which doubled quotes are single quotes. The result is `field`
-    // or `buffer`.
+    // Returns the text of a field, in which doubled quotes are single quotes. The result refers to
+    // the text of the field or to `buffer`.
     std::string_view unquoted(const CsvField& field, std::string& buffer) const;
 
   private:

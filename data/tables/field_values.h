@@ -17,8 +17,8 @@ namespace axle::data {
 class FieldKinds {
   public:
     void add(std::string_view field);
-    // Returns `text` unless all fields are booleans, or all are integers, or all are numbers. An
-    // integer beyond int64 is text.
+    // Returns `null` if there are no fields, and `text` unless all are booleans, all are integers,
+    // or all are integers and numbers. An integer beyond int64 is text.
     ColumnType type() const;
 
   private:
@@ -28,7 +28,7 @@ class FieldKinds {
 };
 
 // Returns the value of a field in a column of a type, or nullopt if the field is not of this type.
-// Spaces around integers, numbers and booleans are ignored.
+// Spaces and tabs around integers, numbers and booleans are ignored.
 std::optional<Tree> value_of(std::string_view field, ColumnType type);
 
 // The fields that are missing values.

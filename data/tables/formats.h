@@ -15,8 +15,9 @@ namespace axle::data {
 // The options of CSV files (RFC 4180). A row ends with LF or CRLF. A field in quotes can contain
 // delimiters, line ends and doubled quotes. Empty lines are skipped.
 struct CsvOptions {
-    char delimiter = ',';  // '\t' for TSV; must not be a line end, a quote or a UTF-8 byte >= 0x80
-    char quote = '"';      // '\0' if fields are never in quotes
+    // Both must be different ASCII characters other than a line end. The delimiter of TSV files is
+    // '\t'. The quote is '\0' if fields are never in quotes; the delimiter must not be '\0'.
+    char delimiter = ',', quote = '"';
     // Whether the first row has the names of the columns. An empty name becomes "Unnamed: <i>".
     bool header = true;
     // The names of the columns, in place of the names of the header. Without names and header, the
@@ -25,8 +26,8 @@ struct CsvOptions {
     // The types of columns: text, integer, number or boolean. The type of any other column is
     // inferred.
     std::vector<std::pair<std::string, ColumnType>> types = {};
-    // The number of rows from which types are inferred. If unset, Table uses all rows, and streams
-    // use the first 10,000 rows.
+    // The number of rows, at least 1, from which types are inferred. If unset, Table uses all rows,
+    // and streams use the first 10,000 rows.
     std::optional<std::int64_t> infer_rows = {};
     // Fields that are missing values, in columns of any type, with or without quotes. The default
     // is the list of pandas.
@@ -36,16 +37,17 @@ struct CsvOptions {
                                                "None",     "n/a",  "nan",      "null"};
 };
 
-// The options of JSON lines: text with one JSON object on each line. Empty lines are skipped.
+// The options of JSON lines: text with one JSON object on each line. Blank lines are skipped.
 struct JsonLinesOptions {
-    // If true, every object must have the keys of the first object. If false, the columns are the
-    // union of all keys, and a key that an object does not have is a missing value.
+    // If true, every object must have the keys of the first object, or of `columns` if they are
+    // given. If false, the columns are the union of all keys, and a key that an object does not
+    // have is a missing value.
     bool strict = false;
     // The columns, in place of the inferred ones. Other keys of the objects are then ignored, and
-    // rows are parsed only when they are read. Class names are not supported.
+    // rows are parsed only when they are read. Class names and the type `tensor` are not supported.
     std::vector<TableColumn> columns = {};
-    // The number of rows from which columns are inferred. If unset, Table uses all rows, and
-    // streams use the first 10,000 rows.
+    // The number of rows, at least 1, from which columns are inferred. If unset, Table uses all
+    // rows, and streams use the first 10,000 rows.
     std::optional<std::int64_t> infer_rows = {};
 };
 
@@ -60,11 +62,12 @@ struct TextOptions {
 };
 
 // Return the rows of several files, read in sequence. Each file is a shard (from_shards()), so that
-// processes can read different files. Files are opened when they are read. The columns of all
-// files are those of the first file, from which they are inferred now. Values are converted as by
+// processes can read different files. Files are opened when they are read. The columns of all files
+// are those of the first file, from which they are inferred now. Values are converted as by
 // Table::from_csv(), from_json() and from_text(), and errors are the same; a row that does not fit
-// the inferred columns throws FileError when it is read. Throw ValueError if there are no paths,
-// and for invalid options. stream_text() does not accept folders.
+// the inferred columns, or a CSV file with other columns, throws FileError when it is read. Throw
+// ValueError if there are no paths, and for invalid options. stream_text() does not accept folders
+// and empty files.
 ShardedDataset stream_csv(const std::vector<std::string>& paths, const CsvOptions& options = {});
 ShardedDataset stream_json(const std::vector<std::string>& paths,
                            const JsonLinesOptions& options = {});

@@ -70,7 +70,7 @@ Tree JsonLinesFile::parse(const Record& record) const {
     try {
         row = from_json(text().substr(record.begin, record.end - record.begin));
     } catch (const ValueError& error) {
-        // The parser only sees this line, so its number is always 1.
+        // The parser only sees this line, so the number of the line is always 1.
         constexpr std::string_view kLine = "at line 1, ", kPrefix = "from_json: ";
         std::string what = error.what();
         if (what.starts_with(kPrefix)) what.erase(0, kPrefix.size());

@@ -54,8 +54,10 @@ class IndexedFile : public RowSource {
 
 }  // namespace
 
-std::int64_t checked_infer_rows(const std::optional<std::int64_t>& rows, std::int64_t otherwise) {
-    if (rows && *rows < 1) throw ValueError(str("infer_rows must be at least 1: it is ", *rows));
+std::int64_t checked_infer_rows(const char* options, const std::optional<std::int64_t>& rows,
+                                std::int64_t otherwise) {
+    if (rows && *rows < 1)
+        throw ValueError(str(options, ": infer_rows must be at least 1: it is ", *rows));
     return rows.value_or(otherwise);
 }
 

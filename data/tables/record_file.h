@@ -21,8 +21,10 @@ namespace axle::data {
 
 // The number of rows from which streams infer columns.
 inline constexpr std::int64_t kStreamRows = 10'000;
-// Returns the option infer_rows or its default. Throws ValueError unless it is positive.
-std::int64_t checked_infer_rows(const std::optional<std::int64_t>& rows, std::int64_t otherwise);
+// Returns the option infer_rows of `options`, or `otherwise` if it is unset. Throws ValueError
+// unless it is positive.
+std::int64_t checked_infer_rows(const char* options, const std::optional<std::int64_t>& rows,
+                                std::int64_t otherwise);
 
 // A record of a file. next() of a RecordFile continues at byte `end`.
 struct Record {
@@ -46,13 +48,17 @@ class RecordFile {
     // Returns the record at byte `offset`. Throws the errors of next(), and FileError if there is
     // none.
     Record read(std::size_t offset) const;
-    // Infers types from a record. Called for the records from which columns are inferred.
+    // Infers types from a record. Called for the records from which columns are inferred. Throws
+    // FileError if the record does not fit earlier ones.
     virtual void observe(const Record& record) = 0;
     // Determines the columns after the last call of observe().
     virtual void finish() = 0;
+    // Returns the values of a record in the columns with the positions `wanted`. Throws FileError
+    // if the record does not fit the columns.
     virtual std::vector<Tree> values(const Record& record,
                                      std::span<const std::size_t> wanted) const = 0;
-    // Uses the columns of another file. Throws FileError if this file has other columns.
+    // Uses the columns of another file. Throws FileError if a CSV file has columns with other
+    // names.
     virtual void adopt(const std::vector<TableColumn>& columns) = 0;
 
     const std::vector<TableColumn>& columns() const { return columns_; }
@@ -64,8 +70,8 @@ class RecordFile {
 
   protected:
     std::string_view text() const { return text_; }
-    // Sets `begin` and `end` to the next line with a character other than a space, without LF or
-    // CRLF, and `next` to the line after it. Returns false if there is none.
+    // Sets `begin` and `end` to the first line at or after byte `next` that is not blank, without
+    // LF or CRLF, and `next` to the line after it. Returns false if there is none.
     bool next_line(std::size_t& begin, std::size_t& end, std::size_t& next) const;
     // Throws FileError unless the bytes [begin, end) are UTF-8.
     void check_utf8(std::size_t begin, std::size_t end) const;

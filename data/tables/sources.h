@@ -28,9 +28,10 @@ std::shared_ptr<const RowSource> mapped_rows(const Table& table,
 // Returns a file for each row, opened when it is read.
 std::shared_ptr<const RowSource> document_rows(std::vector<std::string> paths);
 
-// Adds the entries of `changes` to a row. Throws ValueError unless it is a map.
+// Adds the entries of `changes` to a row. Throws ValueError unless `changes` is a map.
 void update_row(Tree& row, Tree changes);
-// Returns a value in which integers, numbers, booleans and lists of them are tensors.
+// Returns an integer, a number, a boolean or a list of them (possibly nested, with equal lengths)
+// as a tensor, and any other value unchanged.
 Tree tensor_value(const Tree& value);
 
 }  // namespace axle::data

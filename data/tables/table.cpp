@@ -38,12 +38,13 @@ Table::Table(std::shared_ptr<const RowSource> source)
 }
 
 Table Table::from_csv(const std::string& path, const CsvOptions& options) {
-    const std::int64_t infer_rows = checked_infer_rows(options.infer_rows, INT64_MAX);
+    const std::int64_t infer_rows = checked_infer_rows("CsvOptions", options.infer_rows, INT64_MAX);
     return Table(index_rows(open_csv(path, options), infer_rows));
 }
 
 Table Table::from_json(const std::string& path, const JsonLinesOptions& options) {
-    const std::int64_t infer_rows = checked_infer_rows(options.infer_rows, INT64_MAX);
+    const std::int64_t infer_rows =
+        checked_infer_rows("JsonLinesOptions", options.infer_rows, INT64_MAX);
     return Table(index_rows(open_json_lines(path, options), infer_rows));
 }
 

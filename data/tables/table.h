@@ -60,33 +60,36 @@ struct TrainTestSplitOptions {
 // are selected or in another order. The files are memory-mapped, so they must not be changed or
 // truncated while a table uses them (MappedFile in core/files/file.h).
 //
-// Several threads may call the functions of one table. They call the functions passed to map()
-// concurrently. Errors of rows in files are FileErrors with the path and the line.
+// Several threads may call the functions of one table; the functions passed to map() are then
+// called concurrently. Errors of rows in files are FileErrors with the path and the line.
 class Table : public Dataset {
   public:
-    // Opens a CSV file and checks all of it. Types are inferred as by pandas.read_csv with
-    // dtype_backend="numpy_nullable": a column of integers with missing values stays a column of
-    // integers. Integers beyond int64 are text. Throws FileError if the file is missing or empty,
-    // is not valid UTF-8, has a quote that is not closed, a row with another number of fields or
-    // two columns with the same name, or if a value does not have the type of its column. Throws
+    // Opens a CSV file and splits all of it into fields. Types are inferred as by pandas.read_csv
+    // with dtype_backend="numpy_nullable": a column of integers with missing values stays a column
+    // of integers. Integers beyond int64 are text. Throws FileError if the file is missing or
+    // empty, is not valid UTF-8, has a quote that is not closed or two columns with the same name,
+    // if a row or column_names has another number of elements than the first row, or if a value in
+    // the first infer_rows rows does not have the type that the options give its column. Throws
     // ValueError for invalid options.
     static Table from_csv(const std::string& path, const CsvOptions& options = {});
     // Opens a file with one JSON object on each line. Nested values are lists and maps. Integers in
-    // a column of numbers become numbers. Throws FileError if the file is missing or empty, a line
-    // is not a JSON object, the types of a column do not fit, or keys differ in strict mode; and
-    // ValueError for invalid options.
+    // a column of numbers become numbers. Throws FileError if the file is missing, empty or not
+    // valid UTF-8, a line is not a JSON object, the types of a column do not fit, or keys differ in
+    // strict mode; and ValueError for invalid options. Rows from which no columns are inferred are
+    // parsed when they are read.
     static Table from_json(const std::string& path, const JsonLinesOptions& options = {});
     // Opens a text file, or all files of a folder in the order of their names, without subfolders
-    // and hidden files. Symbolic links are followed. With SampleBy::document, files of a folder are
-    // opened when they are read. Throws FileError if a file is missing or empty (a document may be
-    // empty), if the text is not valid UTF-8, or if a folder has no files.
+    // and hidden files. Symbolic links are followed. With SampleBy::document, files are opened, and
+    // throw their errors, when they are read. Throws FileError if a file is missing or empty (a
+    // document may be empty), if the text is not valid UTF-8, or if a folder has no files.
     static Table from_text(const std::string& path, const TextOptions& options = {});
     // Keeps rows, which must be maps, in memory. A key that a row does not have is a missing value.
     // Throws ValueError if a row is not a map or the types of a column do not fit.
     static Table from_list(const std::vector<Tree>& rows);
-    // Returns the rows of several tables one after another. Throws ValueError if there are no
-    // tables, or if their columns differ in names, types or class names; the order of the columns
-    // is that of the first table.
+    // Returns the rows of several tables one after another. The order of the columns is that of the
+    // first table. Throws ValueError if there are no tables or if their columns differ in number,
+    // types (except `null`) or class names, and IndexError if a table does not have a column of the
+    // first table.
     static Table concatenate(const std::vector<Table>& tables);
 
     std::int64_t size() const override;
@@ -106,7 +109,7 @@ class Table : public Dataset {
     // if there is no such column, and ValueError for a column of tensors.
     std::vector<Tree> unique(const std::string& name) const;
     // Return a table with these columns, in this order, or without them. Throw IndexError if a
-    // column does not exist, and ValueError for a duplicate name.
+    // column does not exist. select_columns() throws ValueError for a duplicate name.
     Table select_columns(const std::vector<std::string>& names) const;
     Table remove_columns(const std::vector<std::string>& names) const;
     // Returns a table in which a column has another name. Throws IndexError if the column does not
@@ -118,7 +121,7 @@ class Table : public Dataset {
     Table class_encode_column(const std::string& name) const;
     // Returns a table whose rows have tensors, as with_format("torch") of datasets: integers are
     // i64 scalars, numbers f32 scalars and booleans bool scalars. Lists of them become tensors if
-    // their lengths are equal. Text and missing values stay as they are.
+    // their lengths are equal. Other values stay as they are.
     Table with_tensors() const;
 
     // --- rows
@@ -127,7 +130,8 @@ class Table : public Dataset {
     // for all rows. It is called for the first row now, to find the columns and their types. Throws
     // UsageError if the function is empty, ValueError if it does not return a map, and IndexError
     // if remove_columns has an unknown name. Reading a row throws ValueError if it has other keys
-    // than the first row.
+    // than the first row. With keep_in_memory, all rows are read now, and the types of a column
+    // that do not fit throw ValueError.
     Table map(std::function<Tree(Tree row)> function, const MapOptions& options = {}) const;
     // Calls the function for batches of rows now, for example to tokenize them, and keeps the
     // results in memory. If the function returns as many maps as it gets rows, their entries are
@@ -149,8 +153,9 @@ class Table : public Dataset {
     // Divides the rows into two tables. The sizes are those of scikit-learn; the order of the rows
     // is that of shuffle(seed). With stratify_by_column, the classes are the values of a column of
     // text, integers or booleans. Throws ValueError if test_size is out of range or a part has no
-    // rows, if stratify_by_column is used without shuffle, if a class has a single row, or if a
-    // part has fewer rows than there are classes; and IndexError for an unknown column.
+    // rows, if stratify_by_column is used without shuffle or for a column of another type, if a
+    // class has a single row, or if a part has fewer rows than there are classes; and IndexError
+    // for an unknown column.
     TrainTestSplit train_test_split(const TrainTestSplitOptions& options = {}) const;
 
   private:

@@ -17,6 +17,8 @@ std::int64_t test_rows(const Scalar& test_size, std::int64_t n) {
     const auto throw_invalid = [&](const std::string& what) {
         throw ValueError(str("train_test_split: test_size must be ", what));
     };
+    if (n < 2)
+        throw ValueError(str("train_test_split: the table must have at least 2 rows: it has ", n));
     std::int64_t rows = 0;
     if (test_size.is_integral()) {
         rows = test_size.to_int64();
@@ -110,7 +112,9 @@ Table Table::shuffle(std::uint64_t seed) const { return select(randperm(size(), 
 Table Table::shard(std::int64_t num_shards, std::int64_t index, bool contiguous) const {
     if (index < 0 || index >= num_shards)
         throw ValueError(
-            str("shard: index must be in [0, ", num_shards, "), num_shards: it is ", index));
+            num_shards < 1
+                ? str("shard: num_shards must be positive: it is ", num_shards)
+                : str("shard: index must be in [0, ", num_shards, "), num_shards: it is ", index));
     std::vector<std::int64_t> indices;
     if (contiguous) {
         const std::int64_t quotient = size() / num_shards, rest = size() % num_shards;

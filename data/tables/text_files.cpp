@@ -9,7 +9,7 @@
 namespace axle::data {
 namespace {
 
-// Lines, paragraphs or the complete text.
+// The lines or paragraphs of a file, or its complete text, as records.
 class TextRecords : public RecordFile {
   public:
     TextRecords(const std::string& path, SampleBy sample_by)
@@ -136,13 +136,15 @@ std::unique_ptr<RecordFile> open_text(const std::string& path, SampleBy sample_b
 }
 
 ShardedDataset stream_csv(const std::vector<std::string>& paths, const CsvOptions& options) {
-    return stream_files("stream_csv", paths, checked_infer_rows(options.infer_rows, kStreamRows),
+    return stream_files("stream_csv", paths,
+                        checked_infer_rows("CsvOptions", options.infer_rows, kStreamRows),
                         [options](const std::string& path) { return open_csv(path, options); });
 }
 
 ShardedDataset stream_json(const std::vector<std::string>& paths, const JsonLinesOptions& options) {
     return stream_files(
-        "stream_json", paths, checked_infer_rows(options.infer_rows, kStreamRows),
+        "stream_json", paths,
+        checked_infer_rows("JsonLinesOptions", options.infer_rows, kStreamRows),
         [options](const std::string& path) { return open_json_lines(path, options); });
 }
 

@@ -131,7 +131,7 @@ TEST_F(TableFromCsv, RejectsInvalidOptions) {
     rejects({"CsvOptions: the quote"}, {.quote = '\r'});
     rejects({"CsvOptions: types has the column 'c'"}, {.types = {{"c", ColumnType::text}}});
     rejects({"CsvOptions: the type of 'a'"}, {.types = {{"a", ColumnType::nested}}});
-    rejects({"infer_rows must be at least 1"}, {.infer_rows = 0});
+    rejects({"CsvOptions: infer_rows must be at least 1"}, {.infer_rows = 0});
     expect_rejected("a,b\n1,2\n", {folder_.path().c_str(), "column_names has 1 names"},
                     {.column_names = {"a"}});
 }
