@@ -29,10 +29,10 @@ class TokenSource {
     virtual void copy(std::int64_t start, std::span<std::int64_t> out) const = 0;
 };
 
-// An immutable token sequence. Copies and slices share the memory. Ids are stored in 2 or 4 bytes,
-// in memory or in a mapped file. Or a source computes ids when they are read, for example from a
-// text (Tokenizer::encode_file). Several threads can read the same object. Only slice() checks
-// positions.
+// An immutable token sequence. Copies and slices share the memory. Ids are stored in 2 or 4 bytes
+// each, in memory or in a mapped file, or a source computes them when they are read, for example
+// from a text (Tokenizer::encode_file()). Several threads can read the same object. Only slice()
+// checks positions.
 class Tokens {
   public:
     // Copies the ids: in 2 bytes each if all ids fit, otherwise in 4 bytes each. Throws ValueError

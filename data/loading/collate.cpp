@@ -21,7 +21,6 @@ bool is_plain(const Tensor& t) {
 }
 
 // Stacks the tensors of a column. Copies bytes if possible, which is fast for many small samples.
-// Throws ShapeError or ValueError if shapes or dtypes differ.
 Tensor stack_column(const char* who, const Column& column, const std::string& name) {
     const Tensor& first = column[0]->tensor();
     bool all_plain = true;

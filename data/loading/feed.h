@@ -32,7 +32,7 @@ class Feed {
     virtual std::optional<Batch> next() = 0;
 };
 
-// Reads batches on one process, and sends each process its part of each batch.
+// Reads batches on one process, and sends each process its part of each step.
 class Dispatch {
   public:
     virtual ~Dispatch() = default;

@@ -96,10 +96,9 @@ struct LoaderOptions {
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
-    // If true, a loader without batches is valid. If false, the constructor throws ValueError,
-    // because a loop over the loader would silently do nothing. This happens for a dataset of size
-    // 0 or a batch_sampler without batches, and with drop_last for fewer samples than batch_size.
-    // The check does not consider the number of processes.
+    // If false, the constructor throws ValueError for a dataset of size 0, for a batch_sampler
+    // without batches, and with drop_last for fewer samples than batch_size, because a loop over
+    // the loader would silently do nothing. The check does not consider the number of processes.
     bool allow_empty = false;
     // If true, load_state_dict() accepts a state although the dataset is smaller now, or has grown
     // and the pass cannot be continued. The pass then starts again from its first batch. If false,
@@ -219,7 +218,8 @@ class DataLoader {
     // 0 then logs a warning. Throws ValueError if the total batch size does not fit, if the dataset
     // is smaller or its sampler does not support growth within a pass (unless restart_if_resized is
     // set), if this loader cannot resume at the position, or if a value in the state is invalid;
-    // IndexError if an entry of the state is missing; and UsageError during a pass.
+    // IndexError if an entry of the state is missing; and UsageError during a pass or if the loader
+    // was moved from.
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader

@@ -26,7 +26,7 @@ struct PadSequenceOptions {
 // with batch_first, with the dtype and device of the sequences. Can be differentiated. Throws
 // ValueError if there are no sequences, ShapeError if a sequence is 0-d, if sizes in other
 // dimensions differ or if sequences have the maximum number of dimensions, DTypeError if dtypes
-// differ, and DeviceError if devices differ.
+// differ, DeviceError if devices differ, and UsageError if a sequence is undefined.
 Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadSequenceOptions& options = {});
 
 struct PaddingCollateOptions {
