@@ -28,8 +28,8 @@ struct AddedToken {
 
 class AddedTokens {
   public:
-    // Reads the list. Throws ValueError for duplicate ids and contents, and for ids that contradict
-    // the vocabulary.
+    // Reads the list. Throws ValueError for invalid tokens, for duplicate ids and contents, and for
+    // ids that contradict the vocabulary.
     AddedTokens(const Fields& file, const Vocabulary& vocabulary, const Normalizer* normalizer);
 
     // Returns the text as normalized pieces. Each added token is one piece.
@@ -42,12 +42,13 @@ class AddedTokens {
     std::int64_t max_id() const { return by_id_.empty() ? -1 : by_id_.rbegin()->first; }
 
   private:
-    // Texts of tokens, and the lengths of those that begin with each byte, longest first.
+    // The tokens by their texts and, for each byte, the lengths of the texts that begin with this
+    // byte, in descending order.
     struct Patterns {
         std::unordered_map<std::string, const AddedToken*> tokens;
         std::array<std::vector<std::size_t>, 256> lengths;
 
-        // If the text of another token is equal, it is found.
+        // Does nothing if the text is empty or an earlier token has the same text.
         void add(const std::string& text, const AddedToken& token);
         // Returns the longest token at the start of a text, or nullptr.
         const AddedToken* find(std::string_view text, std::size_t& length) const;

@@ -28,12 +28,12 @@ using Matches = std::vector<Match>;
 
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-// Changes the matches of a pattern to the pieces into which they divide the text. Pieces with
-// is_match are removed.
+// Changes the matches of a pattern to the pieces into which they divide the text. Elements of the
+// result whose is_match is true are not pieces.
 void apply_behavior(Behavior behavior, Matches& matches);
 
-// A text that normalizers change. The functions throw ValueError if it becomes much longer than the
-// original text.
+// A text that normalizers change. The functions throw ValueError if it becomes longer than `limit`
+// bytes.
 class AlignedText {
   public:
     // `begin` is the position of the text in the original text.
@@ -54,15 +54,15 @@ class AlignedText {
 
     // Replaces single bytes of an ASCII text by f(byte).
     void map_ascii(char (*f)(char));
-    // Replaces the text. The first `removed` characters of the text have no change that refers to
-    // them.
+    // Removes the first `removed` characters, and replaces the other characters as `changes`
+    // (unicode.h) describes.
     void transform(std::span<const Change> changes, std::size_t removed = 0);
     // Removes the characters for which keep() returns false.
     void filter(bool (*keep)(std::uint32_t));
     // Inserts text before the first character. Does nothing if the text is empty.
     void prepend(std::string_view inserted);
-    // Replaces the matches, which must cover the text in order. Bytes of the replacement have the
-    // position of the last byte that they replace.
+    // Replaces each match by `content`. `matches` must cover the text in order. Bytes of the
+    // replacement have the position of the last byte that they replace.
     void replace(const Matches& matches, std::string_view content);
     // Removes white space at the beginning and at the end.
     void strip(bool left, bool right);
@@ -104,7 +104,7 @@ class Pieces {
     const std::vector<Piece>& all() const { return pieces_; }
     std::size_t limit() const { return limit_; }
     bool has_offsets() const { return offsets_; }
-    // Returns the range of bytes of text() in the original text.
+    // Returns the range in the original text of the bytes `range` of text().
     Range original(Range range) const;
 
     // Adds a text as one piece, unless it is empty.
@@ -116,7 +116,7 @@ class Pieces {
     void divide(Behavior behavior, const std::function<void(std::string_view, Matches&)>& find);
     // Calls f(text, piece), which changes the text, for each piece that is not an added token.
     void change(const std::function<void(AlignedText&, const Piece&)>& f);
-    // Replaces each byte by a printable character, as GPT-2 does.
+    // Replaces each byte by a printable character, as GPT-2 does, except in added tokens.
     void map_bytes();
 
   private:
@@ -135,7 +135,7 @@ std::uint32_t character_of_byte(unsigned char byte);
 // Returns the byte of a printable character, or -1.
 int byte_of_character(std::uint32_t code);
 
-// Finds the characters for which f returns true.
+// Appends the characters for which f returns true, and the parts between them, to `out`.
 template <class F>
 void find_characters(std::string_view text, Matches& out, F&& f) {
     std::uint32_t last = 0;

@@ -83,8 +83,8 @@ class CharacterMap : public Normalizer {
     static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000FFu; }
     static std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & 0x200u) >> 6); }
 
-    // Finds the replacement of the shortest prefix of a text that has one. The tokenizers library
-    // replaces the whole text by it.
+    // Finds the replacement of the shortest prefix of a text that has one. As in the tokenizers
+    // library, the caller replaces the whole text by it.
     bool find(std::string_view text, std::string_view& to) const {
         if (units_.empty()) return false;
         std::size_t node = offset(units_[0]);
@@ -107,8 +107,8 @@ class CharacterMap : public Normalizer {
         return false;
     }
 
-    // Adds a replacement: the last characters are inserted if it is longer, and the last one takes
-    // the place of all others if it is shorter.
+    // Adds the characters of `to`. If there are more than in `from`, the last ones are inserted. If
+    // there are fewer, the last one takes the place of all remaining characters of `from`.
     static void replace(std::string_view from, std::string_view to, std::vector<Change>& changes) {
         const auto before = static_cast<std::int32_t>(count_characters(from));
         const auto after = static_cast<std::int32_t>(count_characters(to));

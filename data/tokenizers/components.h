@@ -50,7 +50,7 @@ std::unique_ptr<Decoder> make_decoder(const Fields& fields);
 struct Token {
     std::int64_t id;
     Range range;
-    bool is_text = false;  // whether the text of the token is that of its bytes
+    bool is_text = false;  // whether the token's text is these bytes, not that of the vocabulary
 };
 
 // The tokens of a model and their ids.
@@ -59,8 +59,8 @@ class Vocabulary {
     // The largest id that a file can contain.
     static constexpr std::int64_t kMaxId = INT32_MAX - 1;
 
-    // Reads an object {"token": id}. Throws ValueError for duplicate ids, and if most ids below the
-    // largest one are missing.
+    // Reads an object {"token": id}. Throws ValueError for invalid or duplicate ids, and if the
+    // largest id exceeds 16 times the number of tokens plus 65536.
     static Vocabulary from_ids(const Fields& fields, std::string_view key);
     // Adds a token with the next id. If tokens are equal, id() returns the id of the last one.
     void add(std::string token);
@@ -103,7 +103,8 @@ class Model {
     const Vocabulary& vocabulary() const { return vocabulary_; }
     virtual std::unique_ptr<Scratch> make_scratch() const { return nullptr; }
     // Appends the tokens of a piece, which is not empty. Throws ValueError if the piece has an
-    // unknown part and the model has no token for it.
+    // unknown part and the model has no token for it; a BPE model without unk_token leaves the part
+    // out instead.
     virtual void encode(std::string_view piece, std::vector<Token>& out,
                         Scratch* scratch) const = 0;
 
@@ -114,7 +115,7 @@ std::unique_ptr<Model> make_model(const Fields& fields);
 std::unique_ptr<Model> make_bpe(const Fields& fields);
 std::unique_ptr<Model> make_unigram(const Fields& fields);
 
-// The pattern of a component: a text or a regular expression.
+// Returns the pattern of a component, which is a text or a regular expression.
 Regex make_pattern(const Fields& fields);
 
 }  // namespace axle::data::tokenizers

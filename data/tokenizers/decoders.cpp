@@ -77,7 +77,7 @@ class ByteLevelDecoder : public Decoder {
             for (std::size_t at = 0; at < token.size();) {
                 const Character c = character_in(token, at);
                 const int byte = byte_of_character(c.code);
-                if (byte < 0) {  // the token is not one of bytes
+                if (byte < 0) {  // the token is not a byte-level token
                     bytes.resize(before);
                     bytes += token;
                     break;

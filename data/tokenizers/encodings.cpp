@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-// Calls f with each vector of one element per token of both encodings.
+// Calls f(column of `to`, column of `from`) for each vector that has one element per token.
 template <class F>
 void for_each_column(Encoding& to, const Encoding& from, F&& f) {
     f(to.ids, from.ids);
@@ -309,9 +309,8 @@ void truncate(Encoding& first, std::optional<Encoding>& second, std::int64_t max
 
 void pad(std::span<Encoding> encodings, const Padding& options) {
     if (options.length < 0 || options.multiple_of < 0)
-        throw ValueError(str(
-            "encode: the length and the multiple of padding must not be negative: ", options.length,
-            " and ", options.multiple_of));
+        throw ValueError(str("encode: length and multiple_of of padding must not be negative: ",
+                             options.length, " and ", options.multiple_of));
     std::int64_t length = options.length;
     if (length == 0)
         for (const Encoding& encoding : encodings)

@@ -47,12 +47,15 @@ class PostProcessor {
     bool is_roberta_ = false;
 };
 
-// Moves the tokens after the first max_length ones to `overflow`.
+// Keeps max_length tokens and moves the others, in parts, to `overflow`. Throws ValueError if the
+// stride is not below max_length, unless max_length is 0 or the encoding is short enough.
 void truncate(Encoding& encoding, std::int64_t max_length, const Truncation& options);
-// Truncates a text or a pair, so that max_length tokens are left.
+// Truncates a text or a pair to at most max_length tokens. Also throws ValueError if the texts that
+// the strategy shortens are missing or too short.
 void truncate(Encoding& first, std::optional<Encoding>& second, std::int64_t max_length,
               const Truncation& options);
-// Adds padding to encodings and their overflow.
+// Adds padding to encodings and their overflow. Throws ValueError if options.length or
+// options.multiple_of is negative.
 void pad(std::span<Encoding> encodings, const Padding& options);
 
 // Read the fields "truncation" and "padding" of a file.

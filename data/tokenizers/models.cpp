@@ -13,7 +13,8 @@ namespace axle::data::tokenizers {
 namespace {
 
 // Finds the longest token at the start of a word, then the longest one of the rest with the prefix
-// "##", and so on. A word that cannot be divided so is one unknown token.
+// (by default "##"), and so on. A word that cannot be divided in this way or has more than
+// max_input_chars_per_word characters is one unknown token.
 class WordPiece : public Model {
   public:
     explicit WordPiece(const Fields& fields)
@@ -79,6 +80,8 @@ class WordLevel : public Model {
     void encode(std::string_view piece, std::vector<Token>& out, Scratch*) const override {
         auto id = vocabulary().id(piece);
         if (!id) id = vocabulary().id(unknown_);
+        if (!id && unknown_.empty())
+            throw ValueError("encode: a word is unknown and the model has no unk_token");
         if (!id)
             throw ValueError(str("encode: a word is unknown and the vocabulary lacks the token ",
                                  in_quotes(unknown_)));

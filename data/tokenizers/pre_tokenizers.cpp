@@ -38,7 +38,7 @@ class BertPreTokenizer : public PreTokenizer {
     }
 };
 
-// Divides into words, and into runs of characters that are neither words nor white space.
+// Divides a text into words, and into runs of characters that are neither words nor white space.
 class Whitespace : public PreTokenizer {
   public:
     void divide(Pieces& pieces) const override {
@@ -158,7 +158,7 @@ class ByteLevel : public PreTokenizer {
     explicit ByteLevel(const Fields& fields)
         : add_prefix_space_(fields.flag("add_prefix_space", true)), pattern_(kWordPattern) {
         use_regex_ = fields.flag("use_regex", true);
-        (void)fields.flag("trim_offsets", true);  // of the post-processor
+        (void)fields.flag("trim_offsets", true);  // used by the post-processor
         fields.allow_only({"add_prefix_space", "trim_offsets", "use_regex"});
     }
     void divide(Pieces& pieces) const override {

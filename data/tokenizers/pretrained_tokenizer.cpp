@@ -27,12 +27,12 @@ namespace {
 
 constexpr std::int64_t kMaxFile = std::int64_t{256} << 20;
 constexpr std::int64_t kMaxConfig = std::int64_t{16} << 20;
-constexpr std::size_t kMaxMemory = std::size_t{6} << 30;  // of the values of a file
+constexpr std::size_t kMaxMemory = std::size_t{6} << 30;  // for the values of a file
 constexpr std::size_t kMaxText = (std::size_t{1} << 30) - 1;
 constexpr std::size_t kMaxPending = 16;  // tokens that DecodeStream keeps back
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Calls f() with an error that names the file.
+// Returns f(). Rethrows a ValueError as a FileError with the path.
 template <class F>
 auto with_path(const std::string& path, F&& f) {
     try {
@@ -62,7 +62,7 @@ class CharacterIndex {
     }
 
   private:
-    std::vector<std::uint32_t> numbers_;  // of each byte; empty if all characters have one byte
+    std::vector<std::uint32_t> numbers_;  // the character of each byte; empty if all have one byte
 };
 
 }  // namespace

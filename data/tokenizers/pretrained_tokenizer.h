@@ -35,9 +35,9 @@ struct Encoding {
     // 1 for padding and for tokens that the post-processor added, otherwise 0.
     std::vector<std::int64_t> special_tokens_mask;
     std::vector<std::string> tokens;
-    // The characters of each token in its text; {0, 0} for padding and added tokens.
+    // The characters of each token in its text; {0, 0} if special_tokens_mask is 1.
     std::vector<CharacterRange> offsets;
-    // The index of the word of each token in its text, or -1 for padding and added tokens.
+    // The index of the word of each token in its text, or -1 if special_tokens_mask is 1.
     std::vector<std::int64_t> word_ids;
     // The parts that truncation removed. Neighboring parts share `stride` tokens.
     std::vector<Encoding> overflow;
@@ -86,9 +86,9 @@ struct TextPair {
 // threads can call the const functions of the same object.
 //
 // Functions that encode throw ValueError if a text is not UTF-8 (with the offset of the invalid
-// byte), if a word is unknown and the model has no token for unknown words, or if a regular
-// expression of the file needs too much time. Zero bytes are text. A text must be smaller than
-// 1 GiB.
+// byte) or has 1 GiB or more, if normalization makes it much longer, if a word is unknown and the
+// model has no token for unknown words, or if a regular expression of the file needs too much time
+// or memory. BPE models without unk_token leave unknown characters out. Zero bytes are text.
 class PretrainedTokenizer : public Tokenizer {
   public:
     // Reads a tokenizer.json. Throws FileError if the file is missing, larger than 256 MiB or
@@ -96,7 +96,8 @@ class PretrainedTokenizer : public Tokenizer {
     // place in the file.
     static PretrainedTokenizer from_file(const std::string& path);
     // Reads tokenizer.json in a folder and, if there is one, tokenizer_config.json, which defines
-    // special_tokens(). Throws FileError for the same errors.
+    // special_tokens(). Throws FileError for the same errors, and if tokenizer_config.json is
+    // invalid or larger than 16 MiB.
     static PretrainedTokenizer from_pretrained(const std::string& folder);
     // Creates a tokenizer from the contents of a tokenizer.json. Throws ValueError if they are
     // invalid.
@@ -111,12 +112,13 @@ class PretrainedTokenizer : public Tokenizer {
     Encoding encode(std::string_view text, const EncodeOptions& options) const;
     Encoding encode(std::string_view text, std::string_view pair,
                     const EncodeOptions& options) const;
-    // Returns the encodings of all texts. Padding makes all of them equally long.
+    // Returns the encodings of all texts. Padding with length 0 makes all of them equally long.
+    // Throws the errors of encode().
     std::vector<Encoding> encode_batch(std::span<const TextPair> texts,
                                        const EncodeOptions& options = {}) const;
 
-    // Returns the text of token ids without special tokens. Bytes that are not UTF-8 become U+FFFD.
-    // Throws IndexError if an id has no token.
+    // Return the text of token ids, without special tokens unless skip_special_tokens is false.
+    // Bytes that are not UTF-8 become U+FFFD. Throw IndexError if an id has no token.
     std::string decode(std::span<const std::int64_t> ids) const override;
     std::string decode(std::span<const std::int64_t> ids, bool skip_special_tokens) const;
 

@@ -75,7 +75,7 @@ void decompose(std::string_view text, bool compatible, std::vector<Change>& out)
 void compose_all(std::vector<Change>& text, std::size_t begin) {
     std::optional<std::size_t> starter;  // the last character with combining class 0
     std::size_t end = begin;
-    int last_class = 0;  // of the character before, or 0 if it is the starter
+    int last_class = 0;  // the class of the character before, or 0 if that is the starter
     for (std::size_t i = begin; i < text.size(); ++i) {
         const Change c = text[i];
         const int own_class = c.code < 0x300 ? 0 : combining_class(c.code);
