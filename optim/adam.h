@@ -14,7 +14,7 @@ struct AdamOptions {
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8;
     double weight_decay = 0;
-    bool amsgrad = false;  // divides by the largest second moment so far
+    bool amsgrad = false;  // divides by the root of the largest second moment so far
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 
@@ -32,7 +32,7 @@ struct AdamWOptions {
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8;
     double weight_decay = 1e-2;
-    bool amsgrad = false;  // divides by the largest second moment so far
+    bool amsgrad = false;  // divides by the root of the largest second moment so far
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 

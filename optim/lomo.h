@@ -32,8 +32,8 @@ class FusedOptimizer : public Optimizer {
     // because the norm of all gradients is needed before the first update. With two passes, throws
     // UsageError if a leaf of the graph already has a gradient. Discards the gradients that the
     // first pass adds to leaves of other optimizers. Throws UsageError during a graph capture and
-    // if the optimizer cannot update sharded parameters or slices (AdaLomo), ValueError if lr is
-    // negative, and the errors of autograd::backward().
+    // if the optimizer cannot update sharded parameters or slices (AdaLomo), ValueError unless lr
+    // is 0 or more, and the errors of autograd::backward().
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
     // Does the same for several optimizers at once, each of which clips by the norm of its own
     // gradients. If `at_end` is true, runs one pass and applies the gradients after it; data

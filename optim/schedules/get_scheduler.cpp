@@ -170,7 +170,10 @@ SchedulerPtr make_wsd(const Request& r) {
     WsdOptions options{.training_steps = r.training};
     std::optional<std::int64_t> decay;
     r.kwargs.read("num_decay_steps", decay);
-    if (!decay) throw ValueError("get_scheduler: warmup_stable_decay requires num_decay_steps");
+    if (!decay)
+        throw ValueError(
+            "get_scheduler: warmup_stable_decay requires num_decay_steps in "
+            "scheduler_specific_kwargs");
     r.kwargs.read("num_stable_steps", options.stable_steps);
     r.kwargs.read("warmup_type", options.warmup_type, kWsdShapes);
     r.kwargs.read("decay_type", options.decay_type, kWsdShapes);

@@ -139,8 +139,8 @@ class Scheduler {
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
     // of the optimizer, because they are loaded with the state of the optimizer; only GreedyLR
     // changes them. Throws ValueError if a value has another type or is out of range, or if the
-    // length of a list differs from this schedule, and IndexError if last_epoch, _last_lr, or
-    // base_lrs of a schedule that uses initial rates, is missing.
+    // length of a list differs from this schedule, and IndexError if last_epoch, _last_lr, base_lrs
+    // of a schedule that uses initial rates, or _schedulers of a composed schedule is missing.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
@@ -167,8 +167,8 @@ class Scheduler {
     virtual Tree save() const;
     virtual void load(const Tree& tree);
     // Write the fields to a tree and read them from it. load_fields() reads all fields before it
-    // changes any. It throws ValueError if a list has another length, an integer is too small, or a
-    // name is unknown.
+    // changes any. It throws ValueError if a value has another type, a list has another length, an
+    // integer is too small, or a name is unknown.
     void save_fields(Tree& tree) const;
     void load_fields(const Tree& tree);
 
