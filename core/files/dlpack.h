@@ -35,7 +35,8 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 // Throws ValueError if the handle, or its shape or data where needed, is null, or if the handle has
 // another major version. Also throws ValueError if elements are misaligned or exceed the address
 // space. Throws DeviceError if the memory is not on the CPU, and DTypeError for unsupported dtypes
-// and for vectors. Throws ShapeError for negative sizes or more than kMaxDims dimensions.
+// and for vectors. Throws ShapeError for negative sizes, more than kMaxDims dimensions, and a
+// number of elements beyond int64.
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -41,7 +41,8 @@ class InputFile {
     // Reads bytes.size() bytes, beginning at byte `offset`. Throws FileError if the file ends
     // before these bytes. Several threads may call this function concurrently.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
-    // Returns the contents. Throws FileError if the file has more than `max_bytes` bytes.
+    // Returns the contents. Throws FileError if the file has more than `max_bytes` bytes, or if
+    // there is not enough memory.
     std::string read(std::int64_t max_bytes = INT64_MAX) const;
     // Writes the file's data to disk.
     void sync() const;
@@ -54,7 +55,8 @@ class InputFile {
     std::int64_t size_ = 0;
 };
 
-// Returns the contents of a file. Throws FileError if it has more than `max_bytes` bytes.
+// Returns the contents of a file. Throws FileError if it has more than `max_bytes` bytes, or if
+// there is not enough memory.
 std::string read_file(const std::string& path, std::int64_t max_bytes = INT64_MAX);
 
 // A memory-mapped file, whose pages are read on first access. Writes to the memory are private to

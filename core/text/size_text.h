@@ -22,7 +22,7 @@ std::int64_t convert_file_size_to_int(std::int64_t size);
 
 // Parses a shard size and returns it in bytes, as Hugging Face's Hub does. The units are TB, GB, MB
 // and KB in upper or lower case; they are powers of ten and always mean bytes. Throws ValueError
-// for any other text.
+// for any other text, a missing unit, a negative size or a size beyond int64.
 std::int64_t parse_size_to_int(std::string_view size);
 
 }  // namespace axle
