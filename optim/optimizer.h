@@ -165,9 +165,9 @@ class Optimizer {
     // Copies options and state from the tree, and converts buffers to the device of their
     // parameters and to the dtypes of ParamState. Missing options keep their values; unknown
     // options are ignored; ranges are not checked. Throws ValueError if the number or the sizes of
-    // groups differ or a value has another type, IndexError if "state", "param_groups", "params" or
-    // a required "step" is missing, and ShapeError if a buffer or a step count has another shape
-    // than its parameter requires; the optimizer is then unchanged.
+    // groups differ or a value has another type, IndexError if "state", "param_groups", "params", a
+    // required "step" or a number of a list is missing, and ShapeError if a buffer or a step count
+    // has another shape than its parameter requires; the optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

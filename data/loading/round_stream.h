@@ -1,4 +1,4 @@
-// Private to data/loading/: the base class of streams that read their samples in rounds (groups).
+// Private to data/loading: the base class of streams that read their samples in rounds (groups).
 #pragma once
 
 #include <cstdint>

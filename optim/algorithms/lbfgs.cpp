@@ -54,11 +54,12 @@ std::vector<NamedOption> LBFGSOptions::named() {
 }
 
 void LBFGSOptions::check(const char* op) const {
+    // This check is the first, because the default of max_eval depends on max_iter.
+    if (max_iter < 1) throw ValueError(str(op, ": max_iter must be positive: ", max_iter));
     check_not_negative(op, {{"lr", lr},
                             {"tolerance_grad", tolerance_grad},
                             {"tolerance_change", tolerance_change},
                             {"max_eval", static_cast<double>(max_eval)}});
-    if (max_iter < 1) throw ValueError(str(op, ": max_iter must be positive: ", max_iter));
     if (history_size < 1)
         throw ValueError(str(op, ": history_size must be positive: ", history_size));
     if (line_search_fn && *line_search_fn != "strong_wolfe")

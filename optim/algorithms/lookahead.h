@@ -41,14 +41,15 @@ class SlowWeights {
     std::int64_t counter_ = 0;
 };
 
-// The optimizer Inner, for example AdamW. After every k steps, the slow weights move towards the
-// parameters, slow = slow + alpha (parameter - slow), and replace the parameters. The first slow
-// weights of a parameter are its values before its first step. The saved state of a parameter
-// contains "step", the state of Inner and "slow_params"; a group contains the options of Inner and
-// of Lookahead. The constructors throw the errors of Inner and of LookaheadOptions::check().
-// Besides the errors of Inner, step() throws UsageError during a graph capture. With a
-// GradScaler, a step waits for the device, because a skipped step does not count. Parameters can be
-// sharded if Inner supports sharded parameters. LBFGS cannot be the inner optimizer.
+// The optimizer Inner, for example AdamW. Every k-th step also moves the slow weights of each
+// parameter with a gradient towards the parameter, slow = slow + alpha (parameter - slow), and
+// copies them to the parameter. The first slow weights of a parameter are its values before its
+// first step. The saved state of a parameter contains "step", the state of Inner and "slow_params";
+// a group contains the options of Inner and of Lookahead. The constructors throw the errors of
+// Inner and of LookaheadOptions::check(). Besides the errors of Inner, step() throws UsageError
+// during a graph capture. With a GradScaler, a step waits for the device, because a skipped step
+// does not count. Parameters can be sharded if Inner supports sharded parameters. LBFGS cannot be
+// the inner optimizer.
 template <class Inner>
     requires(!requires(Inner& inner) { inner.param_groups()[0].max_iter; })
 class Lookahead : public Inner {

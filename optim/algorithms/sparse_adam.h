@@ -28,9 +28,10 @@ struct SparseAdamOptions {
 // Adam that updates only the rows of a parameter whose gradient is not all zero. Rows are slices
 // along the first dimension. Other rows keep their values and moments. Gradients are dense tensors:
 // the gradient of an embedding is zero in all rows that the batch did not use. PyTorch's sparse
-// gradients do not contain these rows. Unlike PyTorch, does not update a used row if its gradient
-// is exactly zero. All rows share one step count, which also counts steps without any row. A step
-// waits for the device. The saved state of a parameter contains "step", "exp_avg" and "exp_avg_sq".
+// gradients do not contain these rows. Unlike PyTorch's SparseAdam, this class does not update a
+// used row whose gradient is exactly zero. All rows share one step count, which also counts steps
+// without any row. A step waits for the device. The saved state of a parameter contains "step",
+// "exp_avg" and "exp_avg_sq".
 class SparseAdam : public TensorOptimizer<SparseAdamOptions> {
   public:
     using TensorOptimizer::TensorOptimizer;

@@ -42,8 +42,8 @@ class ComposedScheduler : public Scheduler {
 };
 
 // Runs the parts one after another. At epoch milestones[i], part i + 1 starts with its own epoch 0.
-// The constructor throws ValueError unless the milestones do not decrease and there is one
-// milestone fewer than schedules.
+// total_steps() returns nullopt even if a part has an end. The constructor throws ValueError unless
+// the milestones do not decrease and there is one milestone fewer than schedules.
 class SequentialLR : public ComposedScheduler {
   public:
     SequentialLR(Optimizer& optimizer, Parts schedulers, std::vector<std::int64_t> milestones);

@@ -30,7 +30,7 @@ LambdaLR get_linear_schedule_with_warmup(Optimizer& optimizer, std::int64_t warm
 LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                          std::int64_t training_steps, double cycles = 0.5,
                                          double min_lr_ratio = 0);
-// Decays from lr0 to 0 as a cosine in each cycle. After the last cycle the rate is 0.
+// Decays from lr0 to 0 as a cosine in each cycle. From training_steps on, the rate is 0.
 LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer,
                                                             std::int64_t warmup_steps,
                                                             std::int64_t training_steps,
