@@ -189,9 +189,9 @@ struct ViTForImageClassification : Model<ViTForImageClassification> {
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h) with
     // num_labels classes; by default, with the labels in the configuration. A missing classifier is
-    // initialized. The model is in evaluation mode. Throws ValueError unless num_labels is
-    // positive, and FileError if a file is missing or invalid, or if names, shapes or dtypes do not
-    // fit the model.
+    // initialized. The model is in evaluation mode. Throws ValueError unless num_labels is positive
+    // and below 2^31, and FileError if a file is missing or invalid, or if names, shapes or dtypes
+    // do not fit the model.
     static ViTForImageClassification from_pretrained(const std::string& path,
                                                      std::optional<std::int64_t> num_labels = {});
     // Writes config.json and the weights into a directory (nn/files/pretrained.h).
