@@ -81,9 +81,10 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 }
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
-// Errors of Axle keep their type; a subclass of such an error is rethrown as the error of Axle. Any
-// other std::exception is nested in a new Error (std::rethrow_if_nested). std::bad_alloc, and
-// exceptions that are not a std::exception, are rethrown unchanged.
+// The subclasses of Error in kernels/error.h keep their type, and an error that is derived from one
+// of them is rethrown as this type. Any other std::exception, such as LinAlgError, is nested in a
+// new Error (std::rethrow_if_nested). std::bad_alloc, and exceptions that are not a std::exception,
+// are rethrown unchanged.
 [[noreturn]] void rethrow_from(const std::string& where);
 
 }  // namespace axle::data
