@@ -66,11 +66,11 @@ class Table : public Dataset {
   public:
     // Opens a CSV file and splits all of it into fields. Types are inferred as by pandas.read_csv
     // with dtype_backend="numpy_nullable": a column of integers with missing values stays a column
-    // of integers. Integers beyond int64 are text. Throws FileError if the file is missing or
-    // empty, is not valid UTF-8, has a quote that is not closed or two columns with the same name,
-    // if a row or column_names has another number of elements than the first row, or if a value in
-    // the first infer_rows rows does not have the type that the options give its column. Throws
-    // ValueError for invalid options.
+    // of integers. Integers beyond int64 are text. Throws FileError if the file is missing, has no
+    // rows, is not valid UTF-8, has a quote that is not closed, text after a closing quote or two
+    // columns with the same name, if a row or column_names has another number of elements than the
+    // first row, or if a value in the first infer_rows rows does not have the type that the options
+    // give its column. Throws ValueError for invalid options.
     static Table from_csv(const std::string& path, const CsvOptions& options = {});
     // Opens a file with one JSON object on each line. Nested values are lists and maps. Integers in
     // a column of numbers become numbers. Throws FileError if the file is missing, empty or not
@@ -106,7 +106,7 @@ class Table : public Dataset {
     const TableColumn& column_schema(const std::string& name) const;
     std::vector<Tree> column(const std::string& name) const;
     // Returns the different values of a column in the order of their first rows. Throws IndexError
-    // if there is no such column, and ValueError for a column of tensors.
+    // if there is no such column, and ValueError if a value is a tensor (also of with_tensors()).
     std::vector<Tree> unique(const std::string& name) const;
     // Return a table with these columns, in this order, or without them. Throw IndexError if a
     // column does not exist. select_columns() throws ValueError for a duplicate name.

@@ -102,7 +102,8 @@ class Bpe : public Model {
           ignores_merges_(fields.flag("ignore_merges", false)) {
         if (fields.has("dropout") &&
             (!fields.value("dropout").is_number() || fields.value("dropout").number() != 0))
-            fields.fail("dropout", "only 0 and null are supported");
+            fields.fail("dropout", str("only 0 and null are supported, not ",
+                                       printable(str(fields.value("dropout")))));
         fields.allow_only({"vocab", "merges", "unk_token", "continuing_subword_prefix", "dropout",
                            "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
         std::uint32_t rank = 0;

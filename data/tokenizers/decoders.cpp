@@ -26,7 +26,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text = std::move(out);
 }
 
-// Removes the spaces before punctuation and English contractions.
+// Removes the spaces before punctuation and English contractions, and contracts "do not" to
+// "don't".
 void clean_up(std::string& text) {
     static constexpr std::pair<const char*, const char*> kReplacements[] = {
         {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
@@ -95,7 +96,8 @@ class MetaspaceDecoder : public Decoder {
     explicit MetaspaceDecoder(const Fields& fields) : code_(fields.character("replacement")) {
         const std::string scheme = fields.text("prepend_scheme", "always");
         if (scheme != "always" && scheme != "first" && scheme != "never")
-            fields.fail("prepend_scheme", "unknown scheme " + in_quotes(scheme));
+            fields.fail("prepend_scheme", str("unknown scheme ", in_quotes(scheme),
+                                              "; expected always, first or never"));
         drops_first_ = scheme != "never" && fields.flag("add_prefix_space", true);
         fields.allow_only(
             {"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
@@ -238,7 +240,8 @@ class ReplaceDecoder : public Decoder {
     std::string content_;
 };
 
-// Merges repeated tokens and removes the padding between them.
+// Merges repeated tokens, and then removes the padding. With cleanup, also replaces the delimiters
+// of words by spaces.
 class Ctc : public Decoder {
   public:
     explicit Ctc(const Fields& fields)

@@ -134,7 +134,8 @@ void PostProcessor::read_bert(const Fields& fields, std::int64_t max_id, bool is
         const Tree& entry = fields.list(key);
         if (entry.size() != 2 || !entry[0].is_string() || !entry[1].is_integer() ||
             entry[1].integer() < 0 || entry[1].integer() > max_id)
-            fields.fail(key, "expected a list of a token and its id");
+            fields.fail(key, str("expected a list of a token and its id in [0, ", max_id, "], not ",
+                                 printable(str(entry))));
         return Part{-1, type_id, {entry[1].integer()}, {entry[0].string()}};
     };
     const std::int64_t second = is_roberta ? 0 : 1;
@@ -159,11 +160,12 @@ void PostProcessor::read_template(const Fields& fields, std::int64_t max_id) {
         found.allow_only({"id", "ids", "tokens"});
         for (const Tree& id : found.list("ids").elements()) {
             if (!id.is_integer() || id.integer() < 0 || id.integer() > max_id)
-                found.fail("ids", str("expected integers in [0, ", max_id, "]"));
+                found.fail("ids",
+                           str("expected integers in [0, ", max_id, "], not ", printable(str(id))));
             part.ids.push_back(id.integer());
         }
         for (const Tree& name : found.list("tokens").elements()) {
-            if (!name.is_string()) found.fail("tokens", "expected strings");
+            if (!name.is_string()) found.fail("tokens", "expected strings, not " + kind_name(name));
             part.tokens.push_back(name.string());
         }
         if (part.ids.size() != part.tokens.size())
@@ -331,7 +333,8 @@ Truncation read_truncation(const Fields& fields) {
     const std::string name = fields.text("strategy", "LongestFirst");
     const auto strategy = std::ranges::find(kStrategies, name);
     if (strategy == kStrategies.end())
-        fields.fail("strategy", "unknown strategy " + in_quotes(name));
+        fields.fail("strategy", str("unknown strategy ", in_quotes(name),
+                                    "; expected LongestFirst, OnlyFirst or OnlySecond"));
     options.strategy = static_cast<TruncationStrategy>(strategy - kStrategies.begin());
     options.side = fields.text("direction", "Right") == "Left" ? Side::left : Side::right;
     return options;
@@ -345,7 +348,8 @@ Padding read_padding(const Fields& fields) {
     if (strategy.is_map()) {
         options.length = fields.object("strategy").integer("Fixed", 0, kMax);
     } else if (!strategy.is_string() || strategy.string() != "BatchLongest") {
-        fields.fail("strategy", "expected 'BatchLongest' or {'Fixed': length}");
+        fields.fail("strategy", str("expected 'BatchLongest' or {'Fixed': length}, not ",
+                                    printable(str(strategy))));
     }
     if (fields.has("pad_to_multiple_of"))
         options.multiple_of = fields.integer("pad_to_multiple_of", 0, kMax);

@@ -33,6 +33,7 @@ class Fields {
     // Returns the only character of a text.
     std::uint32_t character(std::string_view key) const;
     const Tree& list(std::string_view key) const;
+    // Returns a field of any type, which can be null.
     const Tree& value(std::string_view key) const;
     Fields object(std::string_view key) const;
     // Returns the objects of a list.

@@ -20,7 +20,9 @@ Behavior behavior_of(const Fields& fields) {
     const std::string name = fields.text("behavior", "Isolated");
     for (std::size_t i = 0; i < kNames.size(); ++i)
         if (name == kNames[i]) return static_cast<Behavior>(i);
-    fields.fail("behavior", "unknown behavior " + in_quotes(name));
+    fields.fail("behavior", str("unknown behavior ", in_quotes(name),
+                                "; expected Removed, Isolated, MergedWithPrevious, MergedWithNext "
+                                "or Contiguous"));
 }
 
 template <bool (*is_delimiter)(std::uint32_t)>
@@ -186,7 +188,8 @@ class Metaspace : public PreTokenizer {
           split_(fields.flag("split", true)) {
         append_utf8(replacement_, code_);
         if (scheme_ != "always" && scheme_ != "first" && scheme_ != "never")
-            fields.fail("prepend_scheme", "unknown scheme " + in_quotes(scheme_));
+            fields.fail("prepend_scheme", str("unknown scheme ", in_quotes(scheme_),
+                                              "; expected always, first or never"));
         if (!fields.flag("add_prefix_space", true)) {
             if (fields.has("prepend_scheme") && scheme_ != "never")
                 fields.fail("add_prefix_space", "contradicts prepend_scheme");

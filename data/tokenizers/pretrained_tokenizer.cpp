@@ -126,7 +126,8 @@ struct PretrainedTokenizer::State {
 PretrainedTokenizer::State::State(const Tree& tree) {
     const Fields file(tree, "");
     if (file.has("version") && file.text("version") != "1.0")
-        file.fail("version", "only version '1.0' is supported");
+        file.fail("version",
+                  "only version '1.0' is supported, not " + in_quotes(file.text("version")));
     file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                      "pre_tokenizer", "post_processor", "decoder", "model"});
     if (file.has("normalizer")) normalizer = tokenizers::make_normalizer(file.object("normalizer"));

@@ -11,8 +11,8 @@
 namespace axle::data::tokenizers {
 
 // Returns the pattern with the constructs that PCRE2 reads in another way than Oniguruma replaced
-// by constructs with the same meaning: \s, \S, \w, \W, \h, \H, (?m), {n,m}+, {,n} and nested
-// character classes. Throws ValueError for constructs that have no replacement.
+// by constructs with the same meaning: \s, \S, \w, \W, \h, \H, \u, \Q, \E, \C, (?m), {n,m}+, {,n}
+// and nested character classes. Throws ValueError for constructs that have no replacement.
 std::string to_pcre(std::string_view pattern);
 
 // A compiled regular expression. Several threads can use the same object.

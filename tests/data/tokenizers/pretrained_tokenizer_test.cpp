@@ -103,18 +103,20 @@ TEST(PretrainedTokenizer, RejectsInvalidFiles) {
               "pre_tokenizer: unknown field 'mode'");
     EXPECT_EQ(field_error(R"("decoder": {"type": "Metaspace", "replacement": "__"})"),
               "decoder.replacement: expected one character, not '__'");
-    EXPECT_EQ(field_error(R"("post_processor": {"type": "BertProcessing", "cls": ["x", 10],
+    EXPECT_EQ(
+        field_error(R"("post_processor": {"type": "BertProcessing", "cls": ["x", 10],
         "sep": ["x", 1]})"),
-              "post_processor.cls: expected a list of a token and its id");
+        "post_processor.cls: expected a list of a token and its id in [0, 9], not [\"x\", 10]");
     EXPECT_EQ(error(R"({"model": {"type": "BPE", "dropout": 0.1, "vocab": {}, "merges": []}})"),
-              "model.dropout: only 0 and null are supported");
+              "model.dropout: only 0 and null are supported, not 0.1");
     EXPECT_EQ(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}})"),
               "model.merges: merge 0: the vocabulary lacks the token 'b'");
     EXPECT_EQ(error(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})"),
               "model.unk_id: expected an integer in [0, 0], not 1");
     EXPECT_THAT(error(words_json(split("("))), HasSubstr("pre_tokenizer.pattern: the regular"));
     EXPECT_THAT(error(words_json(split("[a&&b]"))), HasSubstr("intersection"));
-    EXPECT_EQ(field_error(R"("version": "2.0")"), "version: only version '1.0' is supported");
+    EXPECT_EQ(field_error(R"("version": "2.0")"),
+              "version: only version '1.0' is supported, not '2.0'");
 }
 
 TEST(PretrainedTokenizer, RejectsInvalidUtf8AndAcceptsZeroBytes) {
