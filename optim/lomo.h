@@ -126,7 +126,7 @@ class Lomo : public FusedOptimizer {
     GroupTable<kernels::SgdGroup> table_;
 };
 
-// The ranges are those of LomoOptions, and clip_threshold must be positive.
+// The ranges of LomoOptions apply, and clip_threshold must be positive.
 struct AdaLomoOptions {
     double lr = 1e-3;  // fused_backward() replaces it
     // The term added to squares, and the minimum scale of a parameter.

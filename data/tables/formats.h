@@ -62,8 +62,8 @@ struct TextOptions {
 };
 
 // Return the rows of several files, read in sequence. Each file is a shard (from_shards()), so that
-// processes can read different files. Files are opened when they are read. The columns of all files
-// are those of the first file, from which they are inferred now. Values are converted as by
+// processes can read different files. Files are opened when they are read. All files have the
+// columns of the first file, from which the columns are inferred now. Values are converted as by
 // Table::from_csv(), from_json() and from_text(), and errors are the same; a row that does not fit
 // the inferred columns, or a CSV file with other columns, throws FileError when it is read. Throw
 // ValueError if there are no paths, and for invalid options. stream_text() does not accept folders

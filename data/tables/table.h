@@ -1,5 +1,5 @@
 // Table: rows of named columns for fine-tuning, from CSV, JSON lines, text files or memory. The
-// names are those of Dataset in Hugging Face's datasets.
+// functions have the names of Dataset in Hugging Face's datasets.
 //
 //     auto table = data::Table::from_csv("reviews.csv").class_encode_column("label");
 //     auto [train, test] = table.train_test_split({.test_size = 0.2, .seed = 42});
@@ -86,7 +86,7 @@ class Table : public Dataset {
     // Keeps rows, which must be maps, in memory. A key that a row does not have is a missing value.
     // Throws ValueError if a row is not a map or the types of a column do not fit.
     static Table from_list(const std::vector<Tree>& rows);
-    // Returns the rows of several tables one after another. The order of the columns is that of the
+    // Returns the rows of several tables one after another. The columns are in the order of the
     // first table. Throws ValueError if there are no tables or if their columns differ in number,
     // types (except `null`) or class names, and IndexError if a table does not have a column of the
     // first table.
@@ -150,12 +150,12 @@ class Table : public Dataset {
     // Returns part `index` of `num_shards` parts whose sizes differ by at most 1: consecutive rows,
     // or every num_shards-th row. Throws ValueError unless 0 <= index < num_shards.
     Table shard(std::int64_t num_shards, std::int64_t index, bool contiguous = true) const;
-    // Divides the rows into two tables. The sizes are those of scikit-learn; the order of the rows
-    // is that of shuffle(seed). With stratify_by_column, the classes are the values of a column of
-    // text, integers or booleans. Throws ValueError if test_size is out of range or a part has no
-    // rows, if stratify_by_column is used without shuffle or for a column of another type, if a
-    // class has a single row, or if a part has fewer rows than there are classes; and IndexError
-    // for an unknown column.
+    // Divides the rows into two tables. The sizes are computed as in scikit-learn. The rows are in
+    // the order of shuffle(seed), or in their own order if options.shuffle is false. With
+    // stratify_by_column, the classes are the values of a column of text, integers or booleans.
+    // Throws ValueError if test_size is out of range or a part has no rows, if stratify_by_column
+    // is used without shuffle or for a column of another type, if a class has a single row, or if a
+    // part has fewer rows than there are classes; and IndexError for an unknown column.
     TrainTestSplit train_test_split(const TrainTestSplitOptions& options = {}) const;
 
   private:

@@ -50,7 +50,7 @@ std::unique_ptr<Decoder> make_decoder(const Fields& fields);
 struct Token {
     std::int64_t id;
     Range range;
-    bool is_text = false;  // whether the token's text is these bytes, not that of the vocabulary
+    bool is_text = false;  // whether the token's text is these bytes, not the vocabulary's
 };
 
 // The tokens of a model and their ids.

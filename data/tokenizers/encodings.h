@@ -47,8 +47,8 @@ class PostProcessor {
     bool is_roberta_ = false;
 };
 
-// Keeps max_length tokens and moves the others, in parts, to `overflow`. Throws ValueError if the
-// stride is not below max_length, unless max_length is 0 or the encoding is short enough.
+// Keeps max_length tokens and moves the other tokens, in parts, to `overflow`. Throws ValueError if
+// the stride is not below max_length, unless max_length is 0 or the encoding is short enough.
 void truncate(Encoding& encoding, std::int64_t max_length, const Truncation& options);
 // Truncates a text or a pair to at most max_length tokens. Also throws ValueError if the texts that
 // the strategy shortens are missing or too short.

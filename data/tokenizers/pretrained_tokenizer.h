@@ -1,8 +1,8 @@
 // Tokenizers of Hugging Face models, read from tokenizer.json.
 //
-// Results equal those of the tokenizers library 0.2x, with these limits: the properties of
-// characters are those of Unicode 14 if utf8proc is version 2.8, so that characters that were added
-// to Unicode later can be classified in another way. Files larger than 256 MiB, BPE dropout, and
+// Results equal the results of the tokenizers library 0.2x, with these limits: if utf8proc is
+// version 2.8, characters have the properties of Unicode 14, so characters that were added to
+// Unicode later can be classified in another way. Files larger than 256 MiB, BPE dropout, and
 // components that are not listed in docs/tokenizers.md are errors.
 #pragma once
 

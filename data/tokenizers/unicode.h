@@ -1,6 +1,6 @@
 // Private to data/tokenizers: properties and normalization of characters.
 //
-// The properties are those of the Unicode version of utf8proc. They differ from the properties that
+// The properties come from the Unicode version of utf8proc. They differ from the properties that
 // the tokenizers library uses for characters that one of the two Unicode versions does not have. A
 // few characters whose category has changed have the category that the library uses.
 #pragma once
@@ -55,7 +55,8 @@ enum class Form { nfc, nfd, nfkc, nfkd };
 
 // Appends the characters of a text in a normalization form.
 void normalize(std::string_view text, Form form, std::vector<Change>& out);
-// Appends the characters of a text in lower case. Ignores context, such as that of a final sigma.
+// Appends the characters of a text in lower case. Ignores the context of a character, which matters
+// for a final sigma.
 void lower_case(std::string_view text, std::vector<Change>& out);
 // Returns the number of bytes of the grapheme cluster at the start of a text.
 std::size_t grapheme_size(std::string_view text);
