@@ -41,8 +41,7 @@ struct ForwardHooks {
 };
 
 // Functions that are called before and after every call of a module, even if another module calls
-// it. `after` is also called if the call throws, but not if `before` throws, and must not throw
-// itself.
+// it. `after` must not throw. It is also called if the call throws, but not if `before` throws.
 struct CallHooks {
     std::function<void(Module&)> before = {};
     std::function<void(Module&)> after = {};

@@ -48,8 +48,8 @@ class GradScaler {
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
     // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if step() is called
     // twice for an optimizer between two updates, if no parameter has a gradient, or if the first
-    // step of an optimizer is captured in a graph, DeviceError if the gradients are on several
-    // devices, and the errors of Optimizer::step().
+    // step of an optimizer is captured in a graph. Also throws DeviceError if the gradients are on
+    // several devices, and the errors of Optimizer::step().
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
     // finite. Otherwise counts the update: after growth_interval such updates in a row, multiplies

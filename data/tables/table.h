@@ -67,10 +67,10 @@ class Table : public Dataset {
     // Opens a CSV file and splits all of it into fields. Types are inferred as by pandas.read_csv
     // with dtype_backend="numpy_nullable": a column of integers with missing values stays a column
     // of integers. Integers beyond int64 are text. Throws FileError if the file is missing, has no
-    // rows, is not valid UTF-8, has a quote that is not closed, text after a closing quote or two
-    // columns with the same name, if a row or column_names has another number of elements than the
-    // first row, or if a value in the first infer_rows rows does not have the type that the options
-    // give its column. Throws ValueError for invalid options.
+    // rows or is not valid UTF-8, if a quote is not closed, if text follows a closing quote, or if
+    // two columns have the same name. Also throws FileError if a row or column_names has another
+    // number of elements than the first row, or if a value in the first infer_rows rows does not
+    // have the type that the options give its column. Throws ValueError for invalid options.
     static Table from_csv(const std::string& path, const CsvOptions& options = {});
     // Opens a file with one JSON object on each line. Nested values are lists and maps. Integers in
     // a column of numbers become numbers. Throws FileError if the file is missing, empty or not

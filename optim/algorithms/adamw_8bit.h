@@ -37,8 +37,8 @@ struct AdamW8bitOptions {
 // computes new moments in f32 (f64 for f64 parameters), updates the parameter with them, and then
 // rounds them to the nearest numbers. Smaller parameters have "state1" and "state2" in f32 (or
 // f64), which makes them equal to AdamW. A step copies a gradient that is not f32 (f64 for f64
-// parameters), is strided, or is scaled by a GradScaler, and copies a strided parameter; otherwise
-// a step needs temporary memory for a part of a parameter only.
+// parameters), that is strided, or that is scaled by a GradScaler. It also copies a strided
+// parameter. Otherwise, it needs temporary memory only for a part of a parameter.
 class AdamW8bit : public TensorOptimizer<AdamW8bitOptions> {
   public:
     using TensorOptimizer::TensorOptimizer;

@@ -1,7 +1,8 @@
 // Schedules that combine other schedules, which are called their parts. Constructors throw
 // ValueError unless there is at least one part, all parts have the same optimizer, and no part is
-// null or needs a metric, and UsageError if a part was moved or its optimizer destroyed. Step only
-// the composed schedule, which steps its parts, and set hooks only on the composed schedule.
+// null or needs a metric. They throw UsageError if a part was moved or its optimizer was destroyed.
+// Step only the composed schedule, which steps its parts, and set hooks only on the composed
+// schedule.
 //
 //     auto warmup = std::make_shared<LinearLR>(adamw, 0.1, 1, 20);
 //     auto decay = std::make_shared<CosineAnnealingLR>(adamw, 80);

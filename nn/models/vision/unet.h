@@ -119,10 +119,10 @@ struct UNetUpBlock : Model<UNetUpBlock> {
 
 struct UNet : Model<UNet> {
     // Initializes the weights as PyTorch's layers do. Throws ValueError unless all sizes are
-    // positive and below 2^31, there is at least one resolution, `attention` has one element for
-    // each resolution, norm_num_groups divides all of block_out_channels, attention_head_dim
-    // divides those with attention and the last one, the first one is even, norm_eps is positive
-    // and finite, and dropout is in [0, 1].
+    // positive and below 2^31, there is at least one resolution, and `attention` has one element
+    // for each resolution. norm_num_groups must divide each element of block_out_channels,
+    // attention_head_dim must divide the elements with attention and the last element, and the
+    // first element must be even. norm_eps must be positive and finite, and dropout in [0, 1].
     explicit UNet(const UNetConfig& config);
 
     // Returns the prediction [N, out_channels, H, W] for noisy images x [N, in_channels, H, W] at
