@@ -14,8 +14,9 @@ struct ShardOptions {
     // If true, each batch of the sampler is split between the processes. If false, each process
     // gets every num_processes-th batch.
     bool split_batches = false;
-    // If true, all processes get the same number of full batches; samples from the beginning of the
-    // pass are repeated to fill them. If the batch size varies, complete batches are repeated.
+    // If true, all processes get the same number of full batches: the last batches are filled with
+    // samples from the beginning of the pass, unless the sampler has drop_last. If the batch size
+    // varies, complete batches are repeated.
     bool even_batches = true;
 };
 

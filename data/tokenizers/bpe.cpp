@@ -191,7 +191,7 @@ class Bpe : public Model {
     void divide(std::string_view word, std::vector<Symbol>& symbols) const {
         std::optional<std::uint32_t> unknown_size;  // bytes of an unknown symbol to be added
         const auto add_unknown = [&] {
-            if (unknown_size) add(symbols, unknown_id(), *unknown_size);
+            if (unknown_size) add(symbols, unknown_id(word), *unknown_size);
             unknown_size.reset();
         };
         std::string key;
@@ -230,12 +230,13 @@ class Bpe : public Model {
             add(symbols, *vocabulary().byte_id(static_cast<unsigned char>(byte)), 1);
         return true;
     }
-    std::int64_t unknown_id() const {
+    // Returns the id of unk_token. `word` has an unknown character.
+    std::int64_t unknown_id(std::string_view word) const {
         const auto id = vocabulary().id(unknown_);
         if (!id)
-            throw ValueError(
-                str("encode: a character is unknown and the vocabulary lacks the token ",
-                    in_quotes(unknown_)));
+            throw ValueError(str("encode: a character of ", in_quotes(word),
+                                 " is unknown and the vocabulary lacks the token ",
+                                 in_quotes(unknown_)));
         return *id;
     }
 

@@ -35,7 +35,8 @@ class WordPiece : public Model {
         out.resize(before);
         const auto id = vocabulary().id(unknown_);
         if (!id)
-            throw ValueError(str("encode: a word is unknown and the vocabulary lacks the token ",
+            throw ValueError(str("encode: the word ", in_quotes(piece),
+                                 " is unknown and the vocabulary lacks the token ",
                                  in_quotes(unknown_)));
         out.push_back({*id, {0, static_cast<std::uint32_t>(piece.size())}});
     }
@@ -81,9 +82,11 @@ class WordLevel : public Model {
         auto id = vocabulary().id(piece);
         if (!id) id = vocabulary().id(unknown_);
         if (!id && unknown_.empty())
-            throw ValueError("encode: a word is unknown and the model has no unk_token");
+            throw ValueError(str("encode: the word ", in_quotes(piece),
+                                 " is unknown and the model has no unk_token"));
         if (!id)
-            throw ValueError(str("encode: a word is unknown and the vocabulary lacks the token ",
+            throw ValueError(str("encode: the word ", in_quotes(piece),
+                                 " is unknown and the vocabulary lacks the token ",
                                  in_quotes(unknown_)));
         out.push_back({*id, {0, static_cast<std::uint32_t>(piece.size())}});
     }

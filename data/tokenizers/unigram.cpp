@@ -165,14 +165,18 @@ class Unigram : public Model {
                 offer(begin, begin + length, id, score + scores_[static_cast<std::size_t>(id)]);
                 has_single = has_single || length == size;
             });
-            if (!has_single) offer(begin, begin + size, unknown_id(), score + unknown_score_);
+            if (!has_single)
+                offer(begin, begin + size, unknown_id(piece.substr(begin, size)),
+                      score + unknown_score_);
             begin += size;
         }
     }
 
-    std::int64_t unknown_id() const {
+    // Returns unk_id. `text` is the unknown text.
+    std::int64_t unknown_id(std::string_view text) const {
         if (unknown_ < 0)
-            throw ValueError("encode: a character is unknown and the model has no unk_id");
+            throw ValueError(str("encode: the vocabulary lacks ", in_quotes(text),
+                                 " and the model has no unk_id"));
         return unknown_;
     }
 
@@ -192,7 +196,7 @@ class Unigram : public Model {
             if (all) return;
             out.resize(before);
         }
-        out.push_back({unknown_id(), range, true});
+        out.push_back({unknown_id(text), range, true});
     }
 
     static constexpr double kUnknownPenalty = 10;
