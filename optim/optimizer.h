@@ -247,8 +247,8 @@ class Optimizer {
     // the parameters with tensor ops. Drops the contiguous copies of strided parameters, so that
     // they are not copied back over the updated parameters.
     const std::vector<Tensor>& take_updated();
-    // Copies the updated contiguous copies of strided parameters back. Returns the parameters of
-    // the slots.
+    // Copies the updated values of strided parameters from their contiguous copies back into the
+    // parameters. Returns the parameters of the slots.
     const std::vector<Tensor>& copy_back();
     // Returns the tensor of set_scalars(), which can be undefined.
     const Tensor& scalars() const { return scalars_; }

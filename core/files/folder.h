@@ -1,6 +1,6 @@
-// Private to Axle: lists, syncs, renames, replaces, removes and locks folders and files, and gives
-// facts about paths. No function follows a symbolic link inside a folder. Failures throw FileError
-// with the path and the reason, unless a comment states otherwise.
+// Private to Axle: lists, syncs, renames, replaces, removes and locks folders and files, and
+// returns facts about paths. No function follows a symbolic link inside a folder. Failures throw
+// FileError with the path and the reason, unless a comment states otherwise.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ class MemoryRows : public SourceWithColumns {
 
   private:
     std::int64_t size_;
-    Values values_;  // of all rows, one row after another
+    Values values_;  // the values of all rows, one row after another
 };
 
 class ConcatenatedRows : public SourceWithColumns {

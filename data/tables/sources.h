@@ -25,7 +25,7 @@ std::shared_ptr<const RowSource> rows_with_column(const Table& table, std::size_
 std::shared_ptr<const RowSource> mapped_rows(const Table& table,
                                              std::function<Tree(Tree row)> function,
                                              const std::vector<std::string>& removed);
-// Returns a file for each row, opened when it is read.
+// Returns rows that each hold the text of one file. A file is opened when its row is read.
 std::shared_ptr<const RowSource> document_rows(std::vector<std::string> paths);
 
 // Adds the entries of `changes` to a row. Throws ValueError unless `changes` is a map.
