@@ -46,8 +46,8 @@ bool looks_like_a_tensor(const Words& words) {
 struct Index {
     std::mutex mutex;
     std::set<const Module*, std::less<>> modules;  // all modules of the process, by address
-    // The places in modules that looked like a Tensor before the members were constructed, with
-    // their bytes. The Impl may have been destroyed: a later one can have the same addresses.
+    // The places in modules whose bytes looked like a Tensor before the members were constructed,
+    // with these bytes. A new Impl can have the addresses of a destroyed one.
     std::map<const std::byte*, Words, std::less<>> old_bytes;
 };
 

@@ -132,7 +132,8 @@ class ChunkCheck {
     std::string path_;
 };
 
-// Throws FileError unless items are within their files and share no bytes.
+// Checks that items are within their files (add) and share no bytes (check_separate). Both
+// functions throw FileError otherwise.
 class ItemCheck {
   public:
     explicit ItemCheck(const std::string& folder) : folder_(folder) {}

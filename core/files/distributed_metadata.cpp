@@ -17,8 +17,7 @@ using Kind = Pickle::Kind;
 using Value = Pickle::Value;
 using Id = Pickle::Id;
 
-// The classes of the metadata, and the names that their modules have had. PyTorch 2.0 and 2.3
-// renamed the modules.
+// The modules of the classes of the metadata: the first since PyTorch 2.0, the second before.
 constexpr std::string_view kModules[] = {"torch.distributed.checkpoint.",
                                          "torch.distributed._shard.checkpoint."};
 constexpr std::string_view kClasses[] = {
@@ -32,8 +31,9 @@ constexpr std::string_view kClasses[] = {
     "metadata._MEM_FORMAT_ENCODING",
     "filesystem._StorageInfo",
 };
-// Names that describe sizes, layouts, memory formats and the folder. Python 3.11 stores a member of
-// an enumeration as a call of getattr, which is not executed.
+// Names that describe sizes, layouts, tensor properties and memory formats (before PyTorch 2.3) and
+// the folder. Python 3.11 stores a member of an enumeration as a call of getattr, which is not
+// executed.
 constexpr std::string_view kOtherNames[] = {
     "torch.Size",
     "torch.serialization._get_layout",

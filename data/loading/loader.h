@@ -333,7 +333,7 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    // The number of parts of the earlier pass that the next or running pass resumes, if any.
+    // The number of parts of a resumed pass; nullopt if the next or running pass starts anew.
     std::optional<std::int64_t> resumed_parts_;
     // The growths of the dataset during the next or running pass, and the batches of all processes
     // in this pass. Empty and null if the dataset has not grown.

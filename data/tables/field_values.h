@@ -17,8 +17,8 @@ namespace axle::data {
 class FieldKinds {
   public:
     void add(std::string_view field);
-    // Returns `null` if there are no fields, and `text` unless all are booleans, all are integers,
-    // or all are integers and numbers. An integer beyond int64 is text.
+    // Returns the kind that all fields have, `number` for integers and numbers, `text` for other
+    // combinations, or `null` if there are no fields. An integer beyond int64 is text.
     ColumnType type() const;
 
   private:

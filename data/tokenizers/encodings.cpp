@@ -300,7 +300,8 @@ void truncate(Encoding& first, std::optional<Encoding>& second, std::int64_t max
     }
     const bool is_first = options.strategy == TruncationStrategy::only_first;
     if (!is_first && !second)
-        throw ValueError("encode: truncation only_second needs a second text");
+        throw ValueError(
+            "encode: truncation only_second needs a second text: only one text is given");
     Encoding& target = is_first ? first : *second;
     const std::int64_t length = is_first ? n : m, excess = n + m - max_length;
     if (length <= excess)

@@ -45,7 +45,7 @@ struct ProdigyOptions {
     void check(const char* op) const;
 };
 
-// Adam with a learning rate d lr, where d is an estimate of the distance to the solution. Steps
+// Adam with the learning rate d * lr, where d is an estimate of the distance to the solution. Steps
 // take betas, beta3, use_bias_correction, d_coef, growth_rate and decouple from the first group. A
 // step reads two sums on the host, and throws ValueError if the rates of two groups differ and
 // neither is 0. The saved state of a parameter contains "step", "s", "p0", "exp_avg" (unless

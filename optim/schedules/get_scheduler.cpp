@@ -87,7 +87,7 @@ struct Request {
 constexpr const char* kMetricModes[] = {"min", "max"};
 constexpr const char* kWsdShapes[] = {"linear", "cosine", "1-sqrt"};
 
-// Returns the schedule that make() creates, on the heap.
+// Returns a pointer to the schedule that make() returns.
 template <class F>
 SchedulerPtr make_lambda(F make) {
     return SchedulerPtr(new LambdaLR(make()));

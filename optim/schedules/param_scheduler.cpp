@@ -72,11 +72,13 @@ OptimizerParamScheduler::OptimizerParamScheduler(Optimizer& optimizer,
     check(o.init_lr >= 0 && o.init_lr <= largest_lr, "init_lr" + range, o.init_lr);
     check(o.lr_decay_steps > 0, "lr_decay_steps must be positive", o.lr_decay_steps);
     check(o.lr_warmup_steps >= 0 && o.lr_warmup_steps < o.lr_decay_steps,
-          "lr_warmup_steps must be at least 0 and less than lr_decay_steps", o.lr_warmup_steps);
+          str("lr_warmup_steps must be at least 0 and less than lr_decay_steps ", o.lr_decay_steps),
+          o.lr_warmup_steps);
     check(o.increment > 0, "increment must be positive", o.increment);
     if (o.lr_decay == LrDecay::wsd)
         check(o.wsd_decay_steps > 0 && o.wsd_decay_steps <= o.lr_decay_steps,
-              "wsd_decay_steps must be positive and at most lr_decay_steps", o.wsd_decay_steps);
+              str("wsd_decay_steps must be positive and at most lr_decay_steps ", o.lr_decay_steps),
+              o.wsd_decay_steps);
     if (o.start_weight_decay.has_value() != o.end_weight_decay.has_value())
         throw ValueError(
             str(kName, ": start_weight_decay and end_weight_decay must be set together: only ",
@@ -85,10 +87,12 @@ OptimizerParamScheduler::OptimizerParamScheduler(Optimizer& optimizer,
         check(start_weight_decay_ >= 0, "start_weight_decay must be at least 0",
               start_weight_decay_);
         check(end_weight_decay_ >= start_weight_decay_,
-              "end_weight_decay must be at least start_weight_decay", end_weight_decay_);
+              str("end_weight_decay must be at least start_weight_decay ", start_weight_decay_),
+              end_weight_decay_);
         if (o.weight_decay_increase == WeightDecayIncrease::constant)
             check(start_weight_decay_ == end_weight_decay_,
-                  "end_weight_decay must be start_weight_decay with the style constant",
+                  str("end_weight_decay must be start_weight_decay ", start_weight_decay_,
+                      " if weight_decay_increase is constant"),
                   end_weight_decay_);
         else
             check(o.weight_decay_steps > 0, "weight_decay_steps must be positive",

@@ -11,8 +11,9 @@
 
 namespace axle::optim {
 
-// The decay of the learning rate after the warmup. The rate is min_lr + c (lr0 - min_lr). c depends
-// on p, which grows from 0 at the end of the warmup to 1 at lr_decay_steps.
+// The decay of the learning rate after the warmup. The rate is min_lr + c (lr0 - min_lr), where lr0
+// is the initial rate of the first group, and c depends on p, which grows from 0 at the end of the
+// warmup to 1 at lr_decay_steps.
 enum class LrDecay : std::uint8_t {
     constant,  // the rate is lr0, even after lr_decay_steps
     linear,    // c = 1 - p

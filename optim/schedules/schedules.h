@@ -195,8 +195,8 @@ enum class CyclicMode : std::uint8_t { triangular, triangular2, exp_range };
 enum class CyclicScale : std::uint8_t { cycle, iterations };
 
 struct CyclicOptions {
-    // The numbers of steps in which the rate rises and falls, both positive. nullopt means
-    // step_size_up.
+    // The numbers of steps in which the rate rises and falls, both positive. If step_size_down is
+    // unset, it equals step_size_up.
     std::int64_t step_size_up = 2000;
     std::optional<std::int64_t> step_size_down = {};
     // The height of the peaks: constant (triangular), halved in each cycle (triangular2), or scaled

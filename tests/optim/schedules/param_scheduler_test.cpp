@@ -160,13 +160,14 @@ TEST(OptimizerParamScheduler, RejectsInvalidOptions) {
     invalid({}, "lr_decay_steps must be positive: 0");
     invalid({.lr_decay_steps = std::numeric_limits<double>::infinity()},
             "lr_decay_steps must be positive, and finite: inf");
-    invalid({.lr_warmup_steps = 4, .lr_decay_steps = 4}, "less than lr_decay_steps: 4");
+    invalid({.lr_warmup_steps = 4, .lr_decay_steps = 4}, "less than lr_decay_steps 4: 4");
     invalid({.lr_decay_steps = 4, .lr_decay = LrDecay::wsd}, "wsd_decay_steps must be positive");
     invalid({.lr_decay_steps = 4, .start_weight_decay = 0.1}, "only start_weight_decay is set");
     invalid({.lr_decay_steps = 4, .start_weight_decay = 0.1, .end_weight_decay = 0},
-            "end_weight_decay must be at least start_weight_decay: 0");
+            "end_weight_decay must be at least start_weight_decay 0.1: 0");
     invalid({.lr_decay_steps = 4, .start_weight_decay = 0.1, .end_weight_decay = 0.2},
-            "end_weight_decay must be start_weight_decay with the style constant: 0.2");
+            "end_weight_decay must be start_weight_decay 0.1 if weight_decay_increase is constant: "
+            "0.2");
     invalid({.lr_decay_steps = 4, .increment = 0}, "increment must be positive: 0");
     expect_error<ValueError>({"lr_decay_style: must be one of constant, linear, ", "'cos'"},
                              [] { lr_decay_of("cos"); });
