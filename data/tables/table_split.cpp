@@ -85,15 +85,18 @@ std::vector<std::int64_t> proportional(const std::vector<std::int64_t>& counts, 
     return parts;
 }
 
-void check_classes(const std::vector<std::int64_t>& counts, std::int64_t train, std::int64_t test) {
-    if (std::ranges::min(counts) < 2)
-        throw ValueError(
-            "train_test_split: each class of stratify_by_column must have at least 2 rows: a class "
-            "has 1");
-    const auto classes = std::ssize(counts);
-    if (train < classes || test < classes)
-        throw ValueError(str("train_test_split: each part must have a row for each of the ",
-                             classes, " classes: the parts have ", train, " and ", test, " rows"));
+void check_classes(const Classes& classes, std::int64_t train, std::int64_t test) {
+    const auto smallest = std::ranges::min_element(classes.counts);
+    if (*smallest < 2) {
+        const auto smallest_class = static_cast<std::size_t>(smallest - classes.counts.begin());
+        const auto row = std::ranges::find(classes.of_row, smallest_class) - classes.of_row.begin();
+        throw ValueError(str("train_test_split: each class of stratify_by_column must have at ",
+                             "least 2 rows: the class of row ", row, " has 1"));
+    }
+    const auto count = std::ssize(classes.counts);
+    if (train < count || test < count)
+        throw ValueError(str("train_test_split: each part must have a row for each of the ", count,
+                             " classes: the parts have ", train, " and ", test, " rows"));
 }
 
 }  // namespace
@@ -130,7 +133,8 @@ Table Table::shard(std::int64_t num_shards, std::int64_t index, bool contiguous)
 TrainTestSplit Table::train_test_split(const TrainTestSplitOptions& options) const {
     const std::int64_t n = size(), num_test = test_rows(options.test_size, n);
     if (options.stratify_by_column && !options.shuffle)
-        throw ValueError("train_test_split: stratify_by_column requires shuffle = true");
+        throw ValueError(
+            "train_test_split: stratify_by_column requires shuffle = true: shuffle is false");
     std::vector<std::int64_t> order(static_cast<std::size_t>(n)), train, test;
     if (!options.shuffle) {
         std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -143,7 +147,7 @@ TrainTestSplit Table::train_test_split(const TrainTestSplitOptions& options) con
         return {select({middle, order.end()}), select({order.begin(), middle})};
     }
     const Classes classes = classes_of(*this, *options.stratify_by_column);
-    check_classes(classes.counts, n - num_test, num_test);
+    check_classes(classes, n - num_test, num_test);
     std::vector<std::int64_t> left = proportional(classes.counts, n - num_test);
     for (const std::int64_t row : order) {
         std::int64_t& train_left = left[classes.of_row[static_cast<std::size_t>(row)]];

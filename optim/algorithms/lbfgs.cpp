@@ -63,7 +63,8 @@ void LBFGSOptions::check(const char* op) const {
     if (history_size < 1)
         throw ValueError(str(op, ": history_size must be positive: ", history_size));
     if (line_search_fn && *line_search_fn != "strong_wolfe")
-        throw ValueError(str(op, ": line_search_fn must be strong_wolfe: ", *line_search_fn));
+        throw ValueError(
+            str(op, ": line_search_fn must be strong_wolfe or nullopt: ", *line_search_fn));
     refuse_stochastic_rounding(op, stochastic_rounding);
 }
 

@@ -277,9 +277,10 @@ std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optim
                              Kwargs::join_names(names)));
     }
     if (found->needs != Needs::nothing && !num_warmup_steps)
-        throw ValueError(str("get_scheduler: ", name, " requires num_warmup_steps"));
+        throw ValueError(str("get_scheduler: ", name, " requires num_warmup_steps: it is nullopt"));
     if (found->needs == Needs::training && !num_training_steps)
-        throw ValueError(str("get_scheduler: ", name, " requires num_training_steps"));
+        throw ValueError(
+            str("get_scheduler: ", name, " requires num_training_steps: it is nullopt"));
     const Kwargs kwargs(name, scheduler_specific_kwargs);
     kwargs.allow_only(found->options);
     return found->make({optimizer, num_warmup_steps.value_or(0), num_training_steps, kwargs});

@@ -143,9 +143,9 @@ TEST(Table, RejectsInvalidSplits) {
     rejects({"train_test_split: each part must have a row for each of the 2 classes"},
             {.test_size = 1, .stratify_by_column = "x"});
     const Table single = Table::from_list({{{"x", 1}}, {{"x", 2}}, {{"x", 2}}, {{"x", 2}}});
-    expect_error<ValueError>({"train_test_split: each class", "at least 2 rows"}, [&] {
-        single.train_test_split({.test_size = 2, .stratify_by_column = "x"});
-    });
+    expect_error<ValueError>(
+        {"train_test_split: each class", "at least 2 rows: the class of row 0 has 1"},
+        [&] { single.train_test_split({.test_size = 2, .stratify_by_column = "x"}); });
 }
 
 }  // namespace

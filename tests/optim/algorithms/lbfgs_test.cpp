@@ -135,7 +135,7 @@ TEST(LBFGS, RejectsASecondGroup) {
 TEST(LBFGS, RejectsOptionsOutOfRange) {
     expect_error<ValueError>({"LBFGS: max_iter must be positive: 0"},
                              [] { LBFGS optimizer(parameters(), {.max_iter = 0}); });
-    expect_error<ValueError>({"LBFGS: line_search_fn must be strong_wolfe: armijo"},
+    expect_error<ValueError>({"LBFGS: line_search_fn must be strong_wolfe or nullopt: armijo"},
                              [] { LBFGS optimizer(parameters(), {.line_search_fn = "armijo"}); });
 }
 
