@@ -234,7 +234,7 @@ std::vector<Tensor> ShardedFolder::pieces(const std::string& name, std::int64_t 
                                           std::int64_t count) const {
     const Entry& entry = this->entry(name);
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
-        throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin, " + ", count,
+        throw IndexError(str("ShardedFolder: the range [", begin, ", ", begin, " + ", count,
                              ") must be within [0, ", numel(entry.shape), "), the elements of ",
                              printable(name), ' ', entry.shape));
     // The parts are sorted by their first element and contain all elements.

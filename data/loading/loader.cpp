@@ -341,7 +341,7 @@ Tree& DataLoader::Iterator::operator*() const {
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
     check_not_at_end("operator++");
-    Iterator going(std::move(*this));  // an exception ends the pass
+    Iterator going(std::move(*this));  // if an exception is thrown, the destructor ends the pass
     if (going.pass_->loader == nullptr)
         throw UsageError(
             "DataLoader: the loader was destroyed during a pass; keep it until its loop has ended");

@@ -19,10 +19,10 @@ namespace axle::data::tokenizers {
 struct AddedToken {
     std::int64_t id = 0;
     std::string content;
-    bool single_word = false;  // not found within a word
-    bool lstrip = false;       // contains the white space before it
-    bool rstrip = false;       // contains the white space after it
-    bool normalized = false;   // found in the normalized text
+    bool single_word = false;  // whether the token is not found within a word
+    bool lstrip = false;       // whether the white space before the token belongs to it
+    bool rstrip = false;       // whether the white space after the token belongs to it
+    bool normalized = false;   // whether the token is found in the normalized text
     bool special = false;
 };
 

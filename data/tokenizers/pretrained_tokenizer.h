@@ -47,15 +47,17 @@ enum class TruncationStrategy { longest_first, only_first, only_second };
 enum class Side { right, left };
 
 struct Truncation {
-    std::int64_t max_length = 512;  // tokens, with special tokens
+    std::int64_t max_length = 512;  // number of tokens, with special tokens
     // Which text of a pair is shortened. longest_first shortens the longer one first.
     TruncationStrategy strategy = TruncationStrategy::longest_first;
-    std::int64_t stride = 0;  // tokens that a part of Encoding::overflow shares with the one before
+    // The number of tokens that a part of Encoding::overflow shares with the part before it.
+    std::int64_t stride = 0;
     Side side = Side::right;
 };
 
 struct Padding {
-    // The number of tokens after padding, or 0 for the longest encoding of the batch.
+    // The number of tokens to which shorter encodings are padded. If it is 0, encodings are padded
+    // to the longest encoding of the batch.
     std::int64_t length = 0;
     std::int64_t multiple_of = 0;  // if positive, the length is rounded up to a multiple of it
     Side side = Side::right;

@@ -200,8 +200,8 @@ class Translator {
     std::string_view in_;
     std::string out_;
     std::size_t at_ = 0;
-    std::size_t atom_ = 0;             // the begin of the last atom in the output
-    std::vector<std::size_t> groups_;  // the begins of the open groups in the output
+    std::size_t atom_ = 0;             // the start of the last atom in the output
+    std::vector<std::size_t> groups_;  // the starts of the open groups in the output
 };
 
 std::string message_of(int error) {

@@ -17,8 +17,10 @@ struct LBFGSOptions {
     double lr = 1;
     std::int64_t max_iter = 20;  // iterations in one step
     std::int64_t max_eval = 0;  // calls of the closure after which a step ends; 0: max_iter * 5 / 4
-    double tolerance_grad = 1e-7;    // ends a step if no gradient element is larger
-    double tolerance_change = 1e-9;  // ends a step if parameters or loss change less
+    double tolerance_grad = 1e-7;  // a step ends if no gradient element has a larger magnitude
+    // A step ends if no parameter changes by more, the loss changes by less, or the slope in the
+    // direction of the change is smaller.
+    double tolerance_change = 1e-9;
     std::int64_t history_size = 100;
     std::optional<std::string> line_search_fn = std::nullopt;  // or "strong_wolfe"
     bool maximize = false;

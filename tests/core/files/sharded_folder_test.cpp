@@ -65,7 +65,7 @@ TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
     write_cut(folder.path(), {5, 7});
     const ShardedFolder state(folder.path());
     expect_error<IndexError>(
-        {"ShardedFolder::read: the range [10, 10 + 3) must be within [0, 12), the elements of "
+        {"ShardedFolder: the range [10, 10 + 3) must be within [0, 12), the elements of "
          "weight [3, 4]"},
         [&] { state.read("weight", 10, 3); });
     expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
