@@ -45,7 +45,7 @@ Tensor norm_of_norms(const Tensor& norms, double norm_type) {
 // all processes get the same bits.
 Tensor norm_of_parts(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
                      double norm_type) {
-    // The parameters, grouped by the processes over which they are sharded.
+    // The sharded parameters, grouped by the processes over which they are sharded, and the others.
     std::vector<std::pair<const ShardProvider*, std::vector<Tensor>>> sharded;
     std::vector<Tensor> whole;
     for (const Tensor& param : params) {

@@ -37,7 +37,7 @@ std::optional<double> number_in(std::string_view field) {
     const std::errc error = parse(field, value);
     if (error == std::errc()) return value;
     if (error != std::errc::result_out_of_range) return std::nullopt;
-    // Numbers whose magnitude is too large or too small become infinite or 0.
+    // Numbers beyond the range of double become infinite or 0, if long double contains them.
     long double wide = 0;
     if (parse(field, wide) != std::errc()) return std::nullopt;
     return static_cast<double>(wide);

@@ -168,7 +168,8 @@ class Translator {
         out_ += in_[at_++];
         const std::size_t end = in_.find_first_not_of("imx-", at_);
         if (end == std::string_view::npos || (in_[end] != ')' && in_[end] != ':')) {
-            // The rest of the opening, such as "<=" or "<name>", has no atoms.
+            // Copies the rest of the opening, such as "<=", but not the name of a named group,
+            // which is then copied like text.
             while (at_ < in_.size() && is_one_of(in_[at_], "<>=!:|P")) out_ += in_[at_++];
             return;
         }
