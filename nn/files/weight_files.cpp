@@ -111,8 +111,9 @@ void check_savable(const StateDict& state, const std::string& directory, bool ha
         fail(directory, "can't save weights: the path must be a folder, but is a file");
 }
 
-// Returns whether an index may name this file. A name with a folder could refer to files elsewhere,
-// and other characters have different meanings on different systems.
+// Returns whether an index may contain this file name. Names consist of letters, digits, '.', '_'
+// and '-', because a name with a folder could refer to files elsewhere, and other characters have
+// different meanings on different systems.
 bool is_shard_name(const std::string& name) {
     constexpr std::size_t kLongest = 255;
     const bool is_known = name.ends_with(kSafetensors) || name.ends_with(".bin");
