@@ -83,9 +83,10 @@ class Module {
     StateDict named_parameters() const;
     StateDict named_buffers() const;
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
-    // The tensors share memory with the module, until it is moved or converted, but are detached:
-    // they do not require a gradient and can be changed in place. All names of a tied tensor refer
-    // to the same detached tensor. Throws UsageError if visit() omits a member (check_visit()).
+    // The tensors share memory with the module, until it is moved or converted. Unless keep_vars is
+    // true, they are detached: they do not require a gradient and can be changed in place. All
+    // names of a tied tensor refer to the same tensor. Throws UsageError if visit() omits a member
+    // (check_visit()).
     StateDict state_dict(StateDictOptions options = {}) const;
     // Returns state_dict() for writing to a file: a tied tensor is returned once, under its first
     // name.
