@@ -129,9 +129,9 @@ class Optimizer {
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
     // if the parameters are on several devices or the scalars are on another device, ShapeError if
     // the shape or the device of a gradient differs from its parameter, and UsageError if this
-    // object was moved, if the optimizer needs a closure, or if a captured step would create state
-    // or choose the seed of stochastic rounding. If step() throws one of these errors, or runs out
-    // of memory, no parameter and no existing state has changed.
+    // object was moved, needs a closure or cannot update a sharded parameter or a slice, or if a
+    // captured step would create state or choose the seed of stochastic rounding. If step() throws
+    // one of these errors, or runs out of memory, no parameter and no existing state has changed.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss, or an undefined tensor without calling closure() if the hooks do not allow a step.

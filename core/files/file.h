@@ -38,8 +38,8 @@ class InputFile {
     const std::string& path() const { return path_; }
     // Returns the size in bytes that the file had when it was opened.
     std::int64_t size() const { return size_; }
-    // Reads bytes.size() bytes, beginning at byte `offset`. Throws FileError if the file ends
-    // before these bytes. Several threads may call this function concurrently.
+    // Reads bytes.size() bytes, beginning at byte `offset`. Throws FileError if the file does not
+    // contain all of these bytes. Several threads may call this function concurrently.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
     // Returns the contents. Throws FileError if the file has more than `max_bytes` bytes, or if
     // there is not enough memory.
