@@ -20,22 +20,6 @@ Tensor matrix_of(const nn::Linear& layer, const Tensor& weight) {
     return layer.options().transposed ? weight.t() : weight;
 }
 
-Tensor activated(const Tensor& x, Activation activation) {
-    switch (activation) {
-        case Activation::none:
-            return x;
-        case Activation::relu:
-            return relu(x);
-        case Activation::gelu:
-            return gelu(x, Gelu::erf);
-        case Activation::gelu_tanh:
-            return gelu(x, Gelu::tanh);
-        case Activation::silu:
-            return silu(x);
-    }
-    return x;
-}
-
 // Returns a tensor [..., segments * features] in which the gathered parts of each segment are
 // adjacent.
 Tensor in_segments(const Tensor& gathered, std::int64_t ranks, std::int64_t segments) {
@@ -87,7 +71,7 @@ Tensor RowPolicy::multiply(nn::Linear& layer, const Tensor& x, Activation activa
             division_.by_sequence ? copy_to_group(layer.bias, division_.group) : layer.bias;
         y = y + autocast(bias);
     }
-    return activated(y, activation);
+    return nn::apply_activation(y, activation);
 }
 
 Tensor VocabularyEmbedding::look_up(const nn::Embedding& layer, const Tensor& ids) {

@@ -39,11 +39,11 @@ void write_files() {
 // label -100 is ignored by the loss, so that the model learns only the answers.
 Tree tokenize(const data::Tokenizer& tokenizer, const Tree& row) {
     std::vector<std::int64_t> ids = tokenizer.encode(row["prompt"].string());
-    const std::ptrdiff_t prompt = std::ssize(ids);
+    const std::size_t prompt = ids.size();
     for (std::int64_t id : tokenizer.encode(row["answer"].string())) ids.push_back(id);
-    std::vector<std::int64_t> labels(ids.begin() + 1, ids.end());
-    std::fill(labels.begin(), labels.begin() + prompt - 1, -100);
-    ids.pop_back();
+    std::vector<std::int64_t> labels(ids.size(), -100);
+    for (std::size_t i = 1; i < ids.size(); ++i)
+        if (i >= prompt) labels[i - 1] = ids[i];
     return Tree{{"input_ids", axle::tensor(ids)}, {"labels", axle::tensor(labels)}};
 }
 // [/rows]

@@ -4,27 +4,39 @@
 #include <cmath>
 #include <optional>
 #include <typeinfo>
+#include <unordered_map>
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/files/file.h"
 #include "core/text/pattern.h"
 #include "core/text/type_name.h"
 #include "nn/adapters/lora_layers.h"
 #include "nn/init.h"
-#include "nn/layers/activation.h"
+#include "nn/layers/sequence_policy.h"
 
 namespace axle::nn {
 namespace {
 
-// Returns the value of the first pattern that matches a name or the part of it after a dot.
+// The values of the layers whose names match patterns.
 template <class Value>
-Value matched(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& name,
-              Value otherwise) {
-    for (const auto& [pattern, value] : patterns)
-        if (Pattern("(.*\\.)?(" + pattern + ")").matches(name)) return value;
-    return otherwise;
-}
+class MatchedValues {
+  public:
+    explicit MatchedValues(const std::vector<std::pair<std::string, Value>>& patterns) {
+        for (const auto& [pattern, value] : patterns)
+            patterns_.emplace_back(Pattern("(.*\\.)?(" + pattern + ")"), value);
+    }
+    // Returns the value of the first pattern that matches the name or the part of it after a dot.
+    Value of(const std::string& name, Value otherwise) const {
+        for (const auto& [pattern, value] : patterns_)
+            if (pattern.matches(name)) return value;
+        return otherwise;
+    }
+
+  private:
+    std::vector<std::pair<Pattern, Value>> patterns_;
+};
 
 // Returns whether an element is the name, or the part of the name after a dot.
 bool is_selected(const std::string& name, const std::vector<std::string>& elements) {
@@ -38,15 +50,60 @@ bool is_below(const std::string& name, const std::string& parent) {
 
 using NamedModules = std::vector<std::pair<std::string, Module*>>;
 
-// Returns the modules that are trained completely.
+// Returns the modules that are trained completely. Throws ValueError if an element of
+// modules_to_save selects none.
 NamedModules saved_modules(Module& model, const LoraConfig& config) {
+    constexpr const char* kHeads[] = {"classifier", "score"};  // of classifiers of Transformers
+    const bool has_head = config.task_type == "SEQ_CLS" || config.task_type == "TOKEN_CLS";
     std::vector<std::string> elements = config.modules_to_save;
-    if (config.task_type == "SEQ_CLS" || config.task_type == "TOKEN_CLS")
-        elements.insert(elements.end(), {"classifier", "score"});
+    if (has_head) elements.insert(elements.end(), std::begin(kHeads), std::end(kHeads));
+    const auto modules = model.named_modules();
+    for (const std::string& element : config.modules_to_save)
+        if (std::ranges::none_of(modules,
+                                 [&](const auto& one) {
+                                     return !one.first.empty() && is_selected(one.first, {element});
+                                 }) &&
+            !(has_head && std::ranges::find(kHeads, element) != std::end(kHeads)))
+            throw ValueError(
+                str("add_lora: modules_to_save: the model has no module ", in_quotes(element)));
     NamedModules result;
-    for (const auto& [name, module] : model.named_modules())
+    for (const auto& [name, module] : modules)
         if (!name.empty() && is_selected(name, elements)) result.emplace_back(name, module);
     return result;
+}
+
+// Throws ValueError if a parameter of a module that is trained completely has another name, because
+// PEFT would train a copy for one of the names.
+void check_tied(const Module& model, const NamedModules& saved) {
+    const StateDict state = model.state_dict({.keep_vars = true});
+    const auto is_saved = [&](const std::string& name) {
+        return std::ranges::any_of(saved,
+                                   [&](const auto& one) { return is_below(name, one.first); });
+    };
+    std::unordered_map<const Impl*, std::string> others;  // names outside of the saved modules
+    for (const auto& [name, tensor] : state)
+        if (!is_saved(name)) others.emplace(tensor.impl().get(), name);
+    for (const auto& [name, tensor] : state)
+        if (const auto other = others.find(tensor.impl().get());
+            is_saved(name) && other != others.end())
+            throw ValueError(str("add_lora: modules_to_save must not have tied weights: ", name,
+                                 " is also ", other->second));
+}
+
+// Throws UsageError if the model has an adapter or is prepared or sharded.
+void check_unprepared(Module& model) {
+    if (model.hooks() != nullptr)
+        throw UsageError("add_lora: the model is already prepared: add adapters before prepare()");
+    check_whole(model, "add_lora");
+    for (const auto& [name, module] : model.named_modules())
+        if (auto* const layer = dynamic_cast<Linear*>(module);
+            layer != nullptr && dynamic_cast<LoraLinear*>(layer->policy.get()) != nullptr)
+            throw UsageError(
+                str("add_lora: the model already has an adapter, for example in the "
+                    "layer ",
+                    name,
+                    ": remove it first with merge_and_unload() or "
+                    "unload_adapter()"));
 }
 
 // Returns the names of all Linear layers, for an error message.
@@ -99,6 +156,7 @@ std::vector<std::pair<std::string, Linear*>> selected_layers(Module& model,
 }
 
 void add_update(Module& model, const char* who, bool merge) {
+    check_whole(model, who);
     const NoGrad no_grad;
     for (const auto& [name, layer, lora] : lora_layers(model, who)) {
         if (lora->is_merged == merge) continue;
@@ -119,13 +177,11 @@ void remove_policies(Module& model, const char* who) {
 // --- LoraLinear
 
 LoraLinear::LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> config,
-                       const std::string& name)
+                       std::int64_t rank, double alpha, bool initialize)
     : config_(std::move(config)) {
     const Tensor& weight = layer.weight;
     const bool transposed = layer.options().transposed;
     const std::int64_t in = weight.size(transposed ? 0 : 1), out = weight.size(transposed ? 1 : 0);
-    const std::int64_t rank = matched(config_->rank_pattern, name, config_->r);
-    const double alpha = matched(config_->alpha_pattern, name, config_->lora_alpha);
     const auto ratio = static_cast<double>(rank);
     scale = alpha / (config_->use_rslora ? std::sqrt(ratio) : ratio);
 
@@ -133,12 +189,13 @@ LoraLinear::LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> co
                                 .device = weight.device(),
                                 .requires_grad = true};
     lora_A = Tensor::empty({rank, in}, options);
+    lora_B = initialize ? zeros({out, rank}, options) : Tensor::empty({out, rank}, options);
+    train(layer.is_training());
+    if (!initialize) return;
     if (config_->init_lora_weights == LoraConfig::Init::gaussian)
         init::normal_(lora_A, 0, 1 / ratio);
     else
         init::kaiming_uniform_(lora_A, std::sqrt(5));
-    lora_B = zeros({out, rank}, options);
-    train(layer.is_training());
 }
 
 LoraLinear::LoraLinear(const LoraLinear& other) = default;
@@ -149,8 +206,9 @@ Tensor LoraLinear::multiply(Linear& layer, const Tensor& x, Activation activatio
     const Tensor y = linear(x, weight, layer.bias);
     // Autocast converts x for the product.
     const Tensor input = autocast_dtype() ? x : x.to(lora_A.dtype());
+    const bool drops = layer.is_training() && config_->lora_dropout > 0;
     const Tensor hidden =
-        linear(dropout(input, config_->lora_dropout, layer.is_training()), lora_A);
+        linear(drops ? sequence_dropout(input, config_->lora_dropout) : input, lora_A);
     const Tensor update = linear(hidden * scale, lora_B);
     return apply_activation(y + update.to(y.dtype()), activation);
 }
@@ -185,19 +243,36 @@ std::vector<LoraLayer> lora_layers(Module& model, const char* who) {
     return layers;
 }
 
-std::int64_t add_lora(Module& model, const LoraConfig& config) {
+void check_whole(const Module& model, const char* who) {
+    for (const auto& [name, parameter] : model.named_parameters())
+        if (autograd::is_sharded(parameter))
+            throw UsageError(str(who, ": the parameter ", name,
+                                 " is sharded: call dist::unshard() on all processes first"));
+}
+
+std::int64_t install_lora(Module& model, const LoraConfig& config,
+                          std::optional<std::int64_t> largest_rank) {
     config.validate();
+    check_unprepared(model);
     const NamedModules saved = saved_modules(model, config);
-    if (saved.empty() && !config.modules_to_save.empty())
-        throw ValueError(str("add_lora: modules_to_save selects no module of the model: ",
-                             printable(config.modules_to_save.front())));
+    check_tied(model, saved);
     const auto layers = selected_layers(model, config, saved);
     auto stored = std::make_shared<LoraConfig>(config);
     stored->modules_to_save.clear();
-    for (const auto& [name, module] : saved) stored->modules_to_save.push_back(name);
+    for (const auto& one : saved) stored->modules_to_save.push_back(one.first);
+    const MatchedValues<std::int64_t> ranks(config.rank_pattern);
+    const MatchedValues<double> alphas(config.alpha_pattern);
     std::vector<std::shared_ptr<LoraLinear>> policies;
-    for (const auto& [name, layer] : layers)
-        policies.push_back(std::make_shared<LoraLinear>(*layer, stored, name));
+    policies.reserve(layers.size());
+    for (const auto& [name, layer] : layers) {
+        const std::int64_t rank = ranks.of(name, config.r);
+        if (largest_rank && rank > *largest_rank)
+            throw ValueError(str("the layer ", name, " has rank ", rank,
+                                 ", but the tensors lora_A in the files have at most ",
+                                 *largest_rank, " rows"));
+        policies.push_back(std::make_shared<LoraLinear>(
+            *layer, stored, rank, alphas.of(name, config.lora_alpha), !largest_rank));
+    }
 
     model.requires_grad_(false);
     for (const auto& [name, module] : saved) module->requires_grad_(true);
@@ -211,6 +286,10 @@ std::int64_t add_lora(Module& model, const LoraConfig& config) {
             layer.bias.requires_grad_(true);
     }
     return std::ssize(layers);
+}
+
+std::int64_t add_lora(Module& model, const LoraConfig& config) {
+    return install_lora(model, config, std::nullopt);
 }
 
 std::vector<Tensor> trainable_parameters(const Module& model) {

@@ -59,9 +59,10 @@ struct LoraConfig {
     // that matches applies.
     std::vector<std::pair<std::string, std::int64_t>> rank_pattern = {};
     std::vector<std::pair<std::string, double>> alpha_pattern = {};
-    // Two entries of adapter_config.json that do not change results: the folder or the name of the
-    // base model, and PEFT's name of the task, for example "CAUSAL_LM" or "SEQ_CLS".
+    // The folder or the name of the base model, which load_adapter() does not use.
     std::string base_model_name_or_path = {};
+    // PEFT's name of the task, for example "CAUSAL_LM". With "SEQ_CLS" and "TOKEN_CLS", the modules
+    // `classifier` and `score` are in modules_to_save, if the model has them.
     std::string task_type = {};
 
     // Returns the text of adapter_config.json.
@@ -70,19 +71,20 @@ struct LoraConfig {
     // an entry has the wrong type or range, or if the adapter needs something that Axle does not
     // support, such as DoRA; the message names the entry.
     static LoraConfig from_json(const std::string& text);
-    // Throws ValueError unless r, lora_alpha (positive, finite) and lora_dropout are in their
-    // ranges, and exactly one of target_modules and target_pattern is given.
+    // Throws ValueError unless r, lora_alpha (positive, finite), lora_dropout and the values of the
+    // patterns are in their ranges, patterns are regular expressions, and exactly one of
+    // target_modules and target_pattern is given.
     void validate() const;
 };
 
 // The policy of an adapted Linear: computes activation(x W^T + b + scale * dropout(x) A^T B^T). A
-// and B are f32 if the weight is f16 or bf16, and otherwise have the dtype of the weight.
+// and B are created in f32 if the weight is f16 or bf16, and otherwise in the dtype of the weight.
 class LoraLinear : public LinearPolicy {
   public:
-    // Creates A and B on the device of the layer's weight. `name` is the name of the layer in its
-    // model, which selects its rank and alpha.
-    LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> config,
-               const std::string& name);
+    // Creates A and B on the device of the layer's weight. If `initialize` is false, their values
+    // are undefined.
+    LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> config, std::int64_t rank,
+               double alpha, bool initialize = true);
     // Only clone() may call this constructor (see Module).
     LoraLinear(const LoraLinear& other);
 
@@ -106,29 +108,31 @@ class LoraLinear : public LinearPolicy {
 
 // Freezes the model and adds an adapter to the selected layers. Only the adapter, the biases that
 // `bias` selects and modules_to_save then require a gradient. Returns the number of adapted layers.
-// Throws ValueError for an invalid configuration (LoraConfig::validate()), if no layer is selected,
-// if an element of modules_to_save selects nothing, or if a selected module is no Linear and has no
-// Linear below it; and UsageError if a selected layer has a policy, for example another adapter.
-// The model is then unchanged. If task_type is "SEQ_CLS" or "TOKEN_CLS", the modules `classifier`
-// and `score` are in modules_to_save, as in PEFT.
+// Call it before Accelerator::prepare() and before creating the optimizer. Throws ValueError for an
+// invalid configuration (LoraConfig::validate()), if no layer is selected, if a selected module is
+// no Linear, and if a module of modules_to_save is missing or has tied weights. Throws UsageError
+// if the model has an adapter, is prepared or sharded, or if a selected layer has a policy. The
+// model is then unchanged.
 std::int64_t add_lora(Module& model, const LoraConfig& config);
 
 // Returns the parameters that require a gradient.
 std::vector<Tensor> trainable_parameters(const Module& model);
 
-// Sets whether calls of the model use its adapter, for example to compare with the base model.
-// Throws UsageError if the model has no adapter, or if the adapter is merged.
+// Sets whether calls of the model add the updates of the adapter, for example to compare with the
+// base model. Trained biases and modules_to_save keep their values. Throws UsageError if the model
+// has no adapter, or if the adapter is merged.
 void set_adapter_enabled(Module& model, bool enabled);
 
 // Add the updates to the weights, or subtract them again. Products with merged weights are as fast
 // as those of the base model. The sums are rounded to the dtype of the weights, so that unmerging
 // restores a weight only up to rounding. Do nothing if the adapter is merged, or not merged. Throw
-// UsageError if the model has no adapter.
+// UsageError if the model has no adapter or is sharded.
 void merge_adapter(Module& model);
 void unmerge_adapter(Module& model);
 // Remove the adapter, after its updates have been added to the weights (merge_and_unload) or
-// subtracted from them if they were merged (unload_adapter). No parameter changes whether it
-// requires a gradient. Throw the errors of merge_adapter().
+// subtracted from them if they were merged (unload_adapter). Trained biases and modules_to_save
+// keep their values. No parameter changes whether it requires a gradient. Throw the errors of
+// merge_adapter().
 void merge_and_unload(Module& model);
 void unload_adapter(Module& model);
 
@@ -137,7 +141,8 @@ struct SaveAdapterOptions {
 };
 // Writes the adapter into a folder, which is created if necessary: adapter_model.safetensors and
 // adapter_config.json. Other files of the folder are kept. Throws UsageError if the model has no
-// adapter, and FileError if a file cannot be written.
+// adapter or is sharded (FSDP, ZeRO): call dist::unshard() first. Throws FileError if a file cannot
+// be written.
 void save_adapter(const Module& model, const std::string& directory,
                   const SaveAdapterOptions& options = {});
 
@@ -148,7 +153,8 @@ struct LoadAdapterOptions {
 // Adds the adapter in a folder to the model and returns its configuration. Reads
 // adapter_model.safetensors, or adapter_model.bin if the former is missing. Throws FileError if a
 // file is missing or invalid, or does not fit the model: its layers, names or shapes. Throws
-// UsageError as add_lora() does. The model is then unchanged.
+// UsageError as add_lora() does. The model is then unchanged. The copies that PEFT writes of
+// modules before training (original_module) are ignored.
 LoraConfig load_adapter(Module& model, const std::string& directory,
                         const LoadAdapterOptions& options = {});
 

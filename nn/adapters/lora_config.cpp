@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char* kWho = "LoraConfig";
 constexpr const char* kAllLinear = "all-linear";
+constexpr std::size_t kMaxPatterns = 10000;  // each of them is matched with the name of each layer
 
 Tree names_tree(const std::vector<std::string>& names) {
     return Tree::list(Tree::List(names.begin(), names.end()));
@@ -47,6 +48,8 @@ void read_patterns(const ConfigFields& fields, const char* name,
     const Tree* field = fields.find(name);
     if (field == nullptr) return;
     if (!field->is_map()) fields.fail(name, str("must be an object: ", shown(*field)));
+    if (field->size() > kMaxPatterns)
+        fields.fail(name, str("must have at most ", kMaxPatterns, " patterns: ", field->size()));
     for (const auto& [pattern, value] : field->entries()) {
         const bool fits = std::is_integral_v<Value> ? value.is_integer() : value.is_number();
         if (!fits)
@@ -82,8 +85,8 @@ void require_plain_lora(const ConfigFields& fields) {
     for (const char* name :
          {"layers_to_transform", "layers_pattern", "layer_replication", "target_parameters",
           "trainable_token_indices", "alora_invocation_tokens", "use_bdlora", "arrow_config",
-          "corda_config", "eva_config", "kasa_config", "lora_ga_config", "monteclora_config",
-          "velora_config", "megatron_config"})
+          "corda_config", "kasa_config", "lora_ga_config", "monteclora_config", "velora_config",
+          "megatron_config"})
         if (const Tree* field = fields.find(name); field != nullptr)
             fields.fail(name, str("must be null, the only supported value: ", shown(*field)));
 }
@@ -91,10 +94,14 @@ void require_plain_lora(const ConfigFields& fields) {
 void read_init(const ConfigFields& fields, LoraConfig& config) {
     constexpr const char* kName = "init_lora_weights";
     const Tree* field = fields.find(kName);
-    if (field == nullptr || field->is_boolean()) return;  // both values leave the weights unchanged
-    if (!field->is_string() || field->string() != "gaussian")
-        fields.fail(kName, str("must be true, false or \"gaussian\", because other values change "
-                               "the weights of the base model: ",
+    // A trained adapter does not depend on how it was initialized, unless the weights of the base
+    // model were changed too.
+    if (field == nullptr || field->is_boolean()) return;
+    const std::string name = field->is_string() ? field->string() : "";
+    if (name == "eva" || name == "orthogonal") return;
+    if (name != "gaussian")
+        fields.fail(kName, str("must be true, false, gaussian, eva or orthogonal, because other "
+                               "values change the weights of the base model: ",
                                shown(*field)));
     config.init_lora_weights = LoraConfig::Init::gaussian;
 }
@@ -106,14 +113,14 @@ constexpr std::pair<const char*, LoraConfig::Bias> kBiases[] = {
 };
 
 void read_bias(const ConfigFields& fields, LoraConfig& config) {
-    std::string said = "none";
-    fields.read("bias", said);
+    std::string value = "none";
+    fields.read("bias", value);
     for (const auto& [name, bias] : kBiases) {
-        if (said != name) continue;
+        if (value != name) continue;
         config.bias = bias;
         return;
     }
-    fields.fail("bias", str("must be none, all or lora_only: ", in_quotes(said)));
+    fields.fail("bias", str("must be none, all or lora_only: ", in_quotes(value)));
 }
 
 void check_pattern(const char* what, const std::string& expression) {

@@ -33,8 +33,7 @@ class AdapterNames {
 
     // Returns whether a tensor of the model belongs to the adapter.
     bool contains(const std::string& name) const {
-        const std::size_t policy = name.rfind(kPolicy);
-        if (policy != std::string::npos && adapted_.contains(name.substr(0, policy))) return true;
+        if (policy_of(name) != std::string::npos) return true;
         if (std::ranges::any_of(config_.modules_to_save, [&](const std::string& module) {
                 return name.starts_with(module + ".");
             }))
@@ -51,7 +50,7 @@ class AdapterNames {
     }
 
     std::string in_file(std::string name) const {
-        const std::size_t policy = name.rfind(kPolicy);
+        const std::size_t policy = policy_of(name);
         if (policy != std::string::npos)
             name.replace(policy, kPolicy.size(), ".");
         else if (is_bias_of_adapted(name))
@@ -59,7 +58,24 @@ class AdapterNames {
         return std::string(kPrefix) + name;
     }
 
+    // Returns whether a tensor of a file is a copy that PEFT writes of a module of modules_to_save:
+    // the module before training, or the trained biases a second time.
+    bool is_copy(const std::string& file_name) const {
+        return std::ranges::any_of(config_.modules_to_save, [&](const std::string& module) {
+            const std::string begin = std::string(kPrefix) + module;
+            return file_name.starts_with(begin + ".original_module.") ||
+                   file_name.starts_with(begin + ".modules_to_save.");
+        });
+    }
+
   private:
+    // Returns the position of kPolicy in the name of a tensor of an adapted layer's policy, or
+    // npos.
+    std::size_t policy_of(const std::string& name) const {
+        const std::size_t at = name.rfind(kPolicy);
+        return at != std::string::npos && adapted_.contains(name.substr(0, at)) ? at
+                                                                                : std::string::npos;
+    }
     bool is_bias_of_adapted(const std::string& name) const {
         return is_bias(name) && adapted_.contains(name.substr(0, name.rfind('.')));
     }
@@ -68,9 +84,9 @@ class AdapterNames {
     std::unordered_set<std::string> adapted_;
 };
 
-// Returns the tensors of the adapter with their names in the model.
+// Returns the tensors of the adapter with all their names in the model.
 StateDict adapter_state(const Module& model, const AdapterNames& names) {
-    StateDict state = model.saved_state();
+    StateDict state = model.state_dict({.keep_vars = true});
     std::erase_if(state, [&](const auto& one) { return !names.contains(one.first); });
     return state;
 }
@@ -132,22 +148,35 @@ fs::path weights_path(const fs::path& folder) {
 void load_weights(Module& model, const LoraConfig& config, const WeightFiles& files) {
     const std::vector<LoraLayer> layers = lora_layers(model, "load_adapter");
     const AdapterNames names(layers, config);
+    const StateDict own = adapter_state(model, names);
     StateDict state;
     std::unordered_set<std::string> known;
-    for (auto& [name, tensor] : adapter_state(model, names)) {
-        const std::string file_name = names.in_file(name);
-        const auto found = files.weights().find(file_name);
-        if (found == files.weights().end())
-            throw ValueError(
-                str("the adapter needs the tensor ", printable(file_name), ", which is missing"));
-        known.insert(file_name);
-        state.emplace_back(name, found->second.mapped());
+    std::unordered_set<const Impl*> found;
+    for (const auto& [name, tensor] : own) {
+        const auto weight = files.weights().find(names.in_file(name));
+        if (weight == files.weights().end()) continue;
+        known.insert(weight->first);
+        found.insert(tensor.impl().get());
+        state.emplace_back(name, weight->second.mapped());
     }
+    for (const auto& [name, tensor] : own)  // one name of a tied tensor is sufficient
+        if (!found.contains(tensor.impl().get()))
+            throw ValueError(str("the adapter needs the tensor ", printable(names.in_file(name)),
+                                 ", which is missing"));
     for (const auto& [name, weight] : files.weights())
-        if (!known.contains(name))
+        if (!known.contains(name) && !names.is_copy(name))
             throw ValueError(
                 str("the tensor ", printable(name), " belongs to no adapted layer of the model"));
     model.load_state_dict(state, {.strict = false});
+}
+
+// Returns the largest rank of the adapter's layers in the files.
+std::int64_t largest_rank(const WeightFiles& files) {
+    std::int64_t largest = 0;
+    for (const auto& [name, weight] : files.weights())
+        if (name.ends_with(".lora_A.weight") && !weight.shape().empty())
+            largest = std::max(largest, weight.shape()[0]);
+    return largest;
 }
 
 }  // namespace
@@ -157,6 +186,7 @@ void save_adapter(const Module& model, const std::string& directory,
     // Only functions that change modules list them.
     auto& listed = const_cast<Module&>(model);
     const std::vector<LoraLayer> layers = lora_layers(listed, "save_adapter");
+    check_whole(model, "save_adapter");
     if (!options.is_main_process) return;
     const LoraConfig& config = layers.front().lora->config();
     const AdapterNames names(layers, config);
@@ -179,7 +209,7 @@ LoraConfig load_adapter(Module& model, const std::string& directory,
     const LoraConfig config = in_file(config_path, [&] { return LoraConfig::from_json(text); });
     const WeightFiles files(weights_path(folder).string());
     Undo undo(model);
-    in_file(config_path, [&] { return add_lora(model, config); });
+    in_file(config_path, [&] { return install_lora(model, config, largest_rank(files)); });
     undo.begin();
     const LoraConfig effective = lora_layers(model, "load_adapter").front().lora->config();
     in_file(files.path(), [&] {

@@ -6,13 +6,11 @@
 
 namespace axle::nn {
 
-Decoding::Decoding(const DecoderFunctions& decoder, Device device, std::int64_t capacity,
-                   bool use_cache)
+Decoding::Decoding(const DecoderFunctions& decoder, Device device, bool use_cache)
     : decoder_(decoder), device_(device) {
     // A context of this thread changes attention already, for example because processes share the
     // sequences.
-    if (use_cache && forward_context() == nullptr)
-        cache_ = std::make_shared<KeyValueCache>(std::min(capacity, decoder.longest));
+    if (use_cache && forward_context() == nullptr) cache_ = std::make_shared<KeyValueCache>();
 }
 
 // Returns the logits at the token last[i] of each row i of ids [n, T].
@@ -64,10 +62,14 @@ Tensor Decoding::logits(const std::vector<TokenIds>& sequences) {
     if (!fits) cache_.reset();
     if (cache_ == nullptr) return logits_of_windows(sequences);
     const ForwardContextGuard guard(cache_);
-    if (is_filled_) return logits_of_last_tokens(sequences);
+    if (is_filled_) {
+        const Tensor result = logits_of_last_tokens(sequences);
+        cache_->check_complete();
+        return result;
+    }
     cache_->begin({}, device_);
     const Tensor result = logits_of_windows(sequences);
-    is_filled_ = cache_->is_complete();
+    is_filled_ = cache_->has_layers();
     if (!is_filled_) cache_.reset();  // the model does not call attention(), or not on this thread
     return result;
 }

@@ -12,8 +12,7 @@ namespace axle::nn {
 
 class Decoding {
   public:
-    // `capacity` is the largest number of tokens that a sequence will have.
-    Decoding(const DecoderFunctions& decoder, Device device, std::int64_t capacity, bool use_cache);
+    Decoding(const DecoderFunctions& decoder, Device device, bool use_cache);
 
     // Returns the logits of the next token of each sequence: [n, vocabulary], f32. After the first
     // call, each sequence must have one more token than in the previous call.

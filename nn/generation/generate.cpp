@@ -1,6 +1,7 @@
 #include "nn/generation/generate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -21,8 +22,10 @@ void check_options(const GenerateOptions& options) {
     if (options.top_k < 0) fail("top_k", "at least 0", options.top_k);
     if (!(options.top_p > 0 && options.top_p <= 1)) fail("top_p", "in (0, 1]", options.top_p);
     if (!(options.min_p >= 0 && options.min_p <= 1)) fail("min_p", "in [0, 1]", options.min_p);
-    if (!(options.repetition_penalty > 0))
-        fail("repetition_penalty", "positive", options.repetition_penalty);
+    if (!(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty)))
+        fail("repetition_penalty", "positive and finite", options.repetition_penalty);
+    if (!std::isfinite(options.length_penalty))
+        fail("length_penalty", "finite", options.length_penalty);
     if (options.num_beams < 1) fail("num_beams", "at least 1", options.num_beams);
     if (options.num_beams == 1) return;
     if (options.temperature != 0 && options.temperature != 1)
@@ -54,11 +57,11 @@ Device device_of(const Module& model) {
 void extend(Decoding& decoding, std::vector<TokenIds>& sequences, std::int64_t count,
             const GenerateOptions& options) {
     const auto continues = [&](std::int64_t sequence, std::int64_t token) {
-        const bool goes_on = !options.on_token || options.on_token(sequence, token);
-        return goes_on &&
+        const bool is_wanted = !options.on_token || options.on_token(sequence, token);
+        return is_wanted &&
                std::ranges::find(options.eos_token_id, token) == options.eos_token_id.end();
     };
-    std::vector<std::int64_t> running(sequences.size());  // indices of sequences that go on
+    std::vector<std::int64_t> running(sequences.size());  // indices of sequences without an end
     std::iota(running.begin(), running.end(), 0);
     for (std::int64_t step = 0; step < count; ++step) {
         std::vector<TokenIds> rows;
@@ -92,14 +95,12 @@ std::vector<TokenIds> generate(Module& model, const DecoderFunctions& decoder,
     const Device device = device_of(model);
     if (options.num_beams > 1) {
         for (TokenIds& prompt : prompts) {
-            Decoding decoding(decoder, device, std::ssize(prompt) + count, options.use_cache);
+            Decoding decoding(decoder, device, options.use_cache);
             prompt = beam_search(decoding, prompt, count, options);
         }
         return prompts;
     }
-    std::int64_t longest = 0;
-    for (const TokenIds& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
-    Decoding decoding(decoder, device, longest + count, options.use_cache);
+    Decoding decoding(decoder, device, options.use_cache);
     extend(decoding, prompts, count, options);
     return prompts;
 }

@@ -39,8 +39,8 @@ struct GenerateOptions {
     // A sequence ends after the first new token with one of these ids.
     std::vector<std::int64_t> eos_token_id = {};
     // Keeps the keys and values of attention, so that each step computes one token instead of the
-    // whole sequence. Has an effect only on models of this library that attend to earlier tokens
-    // alone (GPT, Llama, Mixtral).
+    // whole sequence. Has an effect only on models that call nn::attention()
+    // (nn/layers/sequence_policy.h), such as GPT, Llama and Mixtral.
     bool use_cache = true;
     // Called with each new token and the index of its sequence, for example to print a text while
     // it is generated. Returns whether the sequence continues, so that a program can end it at a
@@ -54,11 +54,14 @@ struct DecoderFunctions {
     using LastTokens = std::function<Tensor(const Tensor& hidden)>;
     // Returns the logits [B, vocabulary] of last(hidden), for the hidden states of ids [B, T]
     // (i64). position_ids [B, T] (i64) are the positions of the tokens, and undefined for 0 to T -
-    // 1. A hidden state must depend only on the tokens at the same and at earlier positions.
+    // 1. A hidden state must depend only on the tokens at the same and at earlier positions, and on
+    // the latter only through nn::attention() if use_cache is true: later calls get only the newest
+    // token of each sequence.
     std::function<Tensor(const Tensor& ids, const Tensor& position_ids, const LastTokens& last)>
         logits;
     // The largest number of tokens of a sequence that the model accepts. Longer sequences are
-    // continued from their last `longest` tokens, without a cache.
+    // continued from their last `longest` tokens. The cache of all sequences is then no longer
+    // used.
     std::int64_t longest;
 };
 
@@ -66,12 +69,14 @@ struct DecoderFunctions {
 // different lengths. The model is in evaluation mode during the call. Random numbers come from the
 // default generator (core/random.h). Throws ValueError for an option that is out of range or cannot
 // be combined with others, if there is no prompt, if a prompt is empty, or if count is negative.
+// Throws UsageError if a model with use_cache ignores position_ids, or calls attention in only some
+// of its calls.
 std::vector<TokenIds> generate(Module& model, const DecoderFunctions& decoder,
                                std::vector<TokenIds> prompts, std::int64_t count,
                                const GenerateOptions& options = {});
 
 // The same for one sequence and a model that is one function, without a cache. `logits` must map
-// ids [1, T] to [1, T, vocabulary].
+// ids [B, T] to [B, T, vocabulary]; B is 1, or the number of beams.
 TokenIds generate(Module& model, const std::function<Tensor(const Tensor& ids)>& logits,
                   std::int64_t longest, TokenIds ids, std::int64_t count,
                   const GenerateOptions& options = {});

@@ -8,6 +8,22 @@
 
 namespace axle::nn {
 
+namespace {
+
+// Returns a tensor without values, with the other sizes, the dtype and the device of x.
+Tensor empty_like_with(const Tensor& x, std::int64_t sequences, std::int64_t capacity) {
+    Shape shape = x.shape();
+    shape[0] = sequences, shape[1] = capacity;
+    return Tensor::empty(shape, {.dtype = x.dtype(), .device = x.device()});
+}
+
+[[noreturn]] void throw_changed(std::size_t layer, std::size_t layers, const std::string& what) {
+    throw UsageError(str("generate: use_cache must be false for a model whose calls differ: ", what,
+                         " in layer ", layer, " of ", layers));
+}
+
+}  // namespace
+
 void KeyValueCache::begin(std::vector<std::int64_t> positions, Device device) {
     layer_ = 0;
     indices_ = {}, mask_ = {};
@@ -28,18 +44,25 @@ void KeyValueCache::select(const std::vector<std::int64_t>& sequences) {
         if (sequences == unchanged && layer.keys.size(0) == std::ssize(sequences)) continue;
         const Tensor rows = tensor(sequences, {std::ssize(sequences)}).to(layer.keys.device());
         for (Tensor* x : {&layer.keys, &layer.values}) {
-            Shape shape = x->shape();
-            shape[0] = std::ssize(sequences);
-            Tensor kept = Tensor::empty(shape, {.dtype = x->dtype(), .device = x->device()});
+            Tensor kept = empty_like_with(*x, std::ssize(sequences), x->size(1));
             kept.narrow(1, 0, length_).copy_(index_select(x->narrow(1, 0, length_), 0, rows));
             *x = kept;
         }
     }
 }
 
+void KeyValueCache::check_complete() const {
+    if (layer_ != layers_.size()) throw_changed(layer_, layers_.size(), "no attention");
+}
+
 // Stores x [B, heads, T, D].
 void KeyValueCache::store(Tensor& rows, const Tensor& x) const {
     const Tensor by_time = x.transpose(1, 2);
+    if (rows.size(1) < length_) {
+        Tensor larger = empty_like_with(rows, rows.size(0), 2 * length_);
+        larger.narrow(1, 0, rows.size(1)).copy_(rows);
+        rows = larger;
+    }
     if (!indices_.defined()) {
         const std::int64_t first = positions_.empty() ? 0 : positions_.front();
         rows.narrow(1, first, by_time.size(1)).copy_(by_time);
@@ -53,16 +76,13 @@ Tensor KeyValueCache::attend(const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionOptions& options) {
     const bool is_first = positions_.empty();
     if (is_first) {
-        const auto memory = [&](const Tensor& x) {
-            return Tensor::empty({x.size(0), capacity_, x.size(1), x.size(3)},
-                                 {.dtype = x.dtype(), .device = x.device()});
-        };
         length_ = k.size(2);
-        layers_.push_back({.keys = memory(k), .values = memory(v)});
-    } else if (layer_ >= layers_.size() || k.size(2) != 1 || options.mask.defined()) {
-        throw UsageError(str("generate: use_cache must be false for a model whose calls differ in ",
-                             "layers, or that masks single tokens: layer ", layer_, " of ",
-                             layers_.size(), ", ", k.size(2), " tokens"));
+        layers_.push_back({.keys = empty_like_with(k.transpose(1, 2), k.size(0), length_),
+                           .values = empty_like_with(v.transpose(1, 2), v.size(0), length_)});
+    } else {
+        if (layer_ >= layers_.size()) throw_changed(layer_, layers_.size(), "one more attention");
+        if (k.size(2) != 1) throw_changed(layer_, layers_.size(), str(k.size(2), " tokens"));
+        if (options.mask.defined()) throw_changed(layer_, layers_.size(), "a mask");
     }
     Layer& layer = layers_[layer_++];
     store(layer.keys, k);

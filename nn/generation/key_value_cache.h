@@ -14,15 +14,13 @@ namespace axle::nn {
 // prompts; each later call stores one token of each sequence.
 class KeyValueCache : public SequencePolicy {
   public:
-    // A sequence can have at most `capacity` tokens.
-    explicit KeyValueCache(std::int64_t capacity) : capacity_(capacity) {}
-
     // Begins a call of the model. The token of sequence b has position positions[b]. An empty list
     // is the first call, for whole prompts that begin at position 0.
     void begin(std::vector<std::int64_t> positions, Device device);
-    // Returns whether each layer that stored keys in the first call did so in this call too, and
-    // there is at least one such layer.
-    bool is_complete() const { return !layers_.empty() && layer_ == layers_.size(); }
+    // Returns whether the first call has stored keys.
+    bool has_layers() const { return !layers_.empty(); }
+    // Throws UsageError if this call stored the keys of fewer layers than the first call.
+    void check_complete() const;
     // Keeps the sequences with these indices, in this order. An index can occur several times.
     void select(const std::vector<std::int64_t>& sequences);
 
@@ -38,12 +36,12 @@ class KeyValueCache : public SequencePolicy {
     Tensor whole_sequences(const Tensor& x) const override { return x; }
 
   private:
+    // Tensors [B, capacity, heads, D]. The capacity is at least length_, and is doubled if needed.
     struct Layer {
-        Tensor keys, values;  // [B, capacity, heads, D]
+        Tensor keys, values;
     };
     void store(Tensor& rows, const Tensor& x) const;
 
-    std::int64_t capacity_;
     std::int64_t length_ = 0;              // the number of tokens of the longest sequence
     std::vector<std::int64_t> positions_;  // empty in the first call
     Tensor indices_;                       // the positions as a tensor [B], if they differ

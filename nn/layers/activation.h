@@ -1,15 +1,11 @@
-// Modules without parameters that call one function, for use in Sequential, and apply_activation().
+// Modules without parameters that call one function, for use in Sequential.
 #pragma once
 
 #include <cstdint>
 
-#include "core/ops.h"
 #include "nn/module.h"
 
 namespace axle::nn {
-
-// Returns activation(x), for policies whose product has no fused activation.
-Tensor apply_activation(const Tensor& x, Activation activation);
 
 class ReLU : public Model<ReLU> {
   public:

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "nn/init.h"
-#include "nn/layers/activation.h"
 
 namespace axle::nn {
 

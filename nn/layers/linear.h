@@ -53,6 +53,8 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
+// Returns activation(x), for policies whose product has no fused activation.
+Tensor apply_activation(const Tensor& x, Activation activation);
 // Returns second(first(x, activation)). Uses the fused op axle::feed_forward unless a layer has a
 // policy, ForwardHooks, CallHooks, registered hooks or a LayerCast.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);

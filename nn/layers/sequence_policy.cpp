@@ -1,5 +1,6 @@
 #include "nn/layers/sequence_policy.h"
 
+#include <cmath>
 #include <functional>
 
 #include "core/autograd/autograd.h"
@@ -52,6 +53,13 @@ Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation) {
 
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype) {
+    if (positions.numel() < length / 4) {  // for example a single token; a table would be larger
+        std::vector<double> frequencies;
+        for (std::int64_t i = 0; i < head_size; i += 2)
+            frequencies.push_back(
+                std::pow(base, -static_cast<double>(i) / static_cast<double>(head_size)));
+        return rotary_rotation(positions, frequencies, dtype);
+    }
     const NoGrad no_grad;
     const TensorOptions options{.dtype = dtype, .device = positions.device()};
     const Shape half = {length, head_size / 2};

@@ -165,6 +165,8 @@ DecoderFunctions Gpt::decoder() {
     return {.logits =
                 [this](const Tensor& ids, const Tensor& position_ids,
                        const DecoderFunctions::LastTokens& last) {
+                    // Hooks expect the logits of all tokens.
+                    if (has_registered_hooks()) return last((*this)(ids, position_ids));
                     return enter([&] { return head_logits(last(hidden(ids, position_ids))); });
                 },
             .longest = config.block_size};

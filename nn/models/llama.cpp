@@ -214,6 +214,8 @@ DecoderFunctions Llama::decoder() {
         .logits =
             [this](const Tensor& ids, const Tensor& position_ids,
                    const DecoderFunctions::LastTokens& last) {
+                // Hooks expect the logits of all tokens.
+                if (has_registered_hooks()) return last((*this)(ids, Tensor(), position_ids));
                 return enter([&] { return head_logits(last(model(ids, Tensor(), position_ids))); });
             },
         .longest = config.max_position_embeddings};

@@ -6,7 +6,6 @@
 
 #include "core/autograd/autograd.h"
 #include "core/profiler/profiler.h"
-#include "nn/layers/activation.h"
 
 namespace axle::nn {
 namespace {

@@ -57,6 +57,7 @@ def write_adapter(name):
         for p in model.parameters():
             if p.requires_grad:
                 p.normal_(0, 0.3)
+    model.peft_config["default"].base_model_name_or_path = base
     folder = HERE / "peft" / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
@@ -78,7 +79,8 @@ def record_adapter(name):
     with torch.no_grad():
         record[f"{name}.logits"] = model(ids).logits
         with model.disable_adapter():
-            record[f"{name}.base_logits"] = model(ids).logits
+            if name != "bert":  # disables the trained classifier, but not the trained biases
+                record[f"{name}.base_logits"] = model(ids).logits
 
     adamw = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     losses = []

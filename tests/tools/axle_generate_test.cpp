@@ -107,8 +107,11 @@ TEST_F(AxleGenerate, RejectsUnknownModelsAndEmptyPrompts) {
     };
     rejects({"--prompt", ""}, "--prompt: the text must have at least one token");
     rejects({"--prompt", "w1", "--top-p", "2"}, "--top-p");
+    rejects({"--prompt", "w1", "--stop", ""}, "--stop: the text must not be empty");
     rejects({"--prompt", "w1", "--num-beams", "2"}, "generate: temperature");
     rejects({"--prompt", "w1", "--adapter", folder_ / "nothing"}, "adapter_config.json");
+    fs::remove(model_ + "/tokenizer.json");
+    rejects({"--prompt", "w1"}, "tokenizer.json");
     write_file_atomically(model_ + "/config.json", R"({"model_type": "t5"})");
     rejects({"--prompt", "w1"}, "must be gpt2, llama or mixtral: 't5'");
 }

@@ -223,6 +223,8 @@ DecoderFunctions Mixtral::decoder() {
     return {.logits =
                 [this](const Tensor& ids, const Tensor& position_ids,
                        const DecoderFunctions::LastTokens& last) {
+                    // Hooks expect the logits of all tokens.
+                    if (has_registered_hooks()) return last((*this)(ids, Tensor(), position_ids));
                     return enter([&] {
                         return linear(last(model(ids, Tensor(), position_ids).first), lm_head);
                     });

@@ -92,8 +92,12 @@ TEST(AdapterFolder, LeavesTheModelUnchangedIfItDoesNotFit) {
     };
     const std::string adapter = folder / "adapter";
     write_adapter(adapter);
-    set_entry(adapter, "r", 3);
-    refuses({"adapter_model.safetensors", "lora_A.weight", "[2, 4]", "[3, 4]"});
+    set_entry(adapter, "r", 1);
+    refuses({"adapter_model.safetensors", "lora_A.weight", "[2, 4]", "[1, 4]"});
+
+    write_adapter(adapter);
+    set_entry(adapter, "r", 2'000'000'000);  // no memory is allocated for this rank
+    refuses({"adapter_config.json", "query", "rank 2000000000", "at most 2 rows"});
 
     write_adapter(adapter);
     set_entry(adapter, "target_modules", Tree::list({"key"}));
@@ -130,6 +134,9 @@ TEST(AdapterFolder, NamesEntriesOfTheConfigurationThatAreNotSupported) {
     refuses("target_modules", {}, "missing");
     refuses("rank_pattern", Tree::list({2}), "object");
     refuses("rank_pattern", Tree{{"query", 0.5}}, "integer");
+    refuses("target_modules", std::string(100, '(') + std::string(100, ')'), "select no layer");
+    refuses("target_modules", std::string(300, '(') + std::string(300, ')'), "nested");
+    refuses("target_modules", "([a-z.]+)*[0-9]+([a-z.]+)*x", "failed");
 }
 
 TEST(AdapterFolder, RefusesDamagedFiles) {
@@ -149,7 +156,7 @@ TEST(AdapterFolder, DoesNotRemoveTheAdapterThatAModelHas) {
     const TemporaryFolder folder;
     Net net = write_adapter(folder / "adapter");
     const Tensor y = net(some_input()).detach();
-    expect_error<UsageError>({"add_lora", "policy"},
+    expect_error<UsageError>({"add_lora", "already has an adapter"},
                              [&] { nn::load_adapter(net, folder / "adapter"); });
     expect_same_bits(net(some_input()).detach(), y);
     EXPECT_EQ(nn::trainable_parameters(net).size(), 4u);

@@ -1,5 +1,5 @@
 // Tests LoRA adapters: which layers and parameters are selected, the values of the product, and
-// adapter folders that are missing, damaged or do not fit.
+// configurations that are refused.
 #include "nn/adapters/lora.h"
 
 #include <algorithm>
@@ -221,11 +221,50 @@ TEST(Lora, RefusesASecondAdapterAndKeepsTheFirst) {
     nn::add_lora(net, {.target_modules = {"query"}});
     fill_updates(net);
     const Tensor y = net(some_input()).detach();
-    expect_error<UsageError>({"add_lora", "attn.query", "policy", "LoraLinear"}, [&] {
+    expect_error<UsageError>({"add_lora", "already has an adapter", "attn.query"},
+                             [&] { nn::add_lora(net, {.target_modules = {"value"}}); });
+    EXPECT_EQ(net.value.policy, nullptr);
+    EXPECT_EQ(nn::trainable_parameters(net).size(), 2u);
+    expect_same_bits(net(some_input()).detach(), y);
+}
+
+TEST(Lora, RefusesLayersWithAnotherPolicyAndPreparedModels) {
+    Net net = seeded_net();
+    struct Plain : nn::LinearPolicy {
+        Tensor multiply(nn::Linear& layer, const Tensor& x, Activation) override {
+            return linear(x, layer.weight, layer.bias);
+        }
+        std::shared_ptr<nn::LinearPolicy> clone() const override {
+            return std::make_shared<Plain>(*this);
+        }
+    };
+    net.query.policy = std::make_shared<Plain>();
+    expect_error<UsageError>({"add_lora", "attn.query", "policy", "Plain"}, [&] {
         nn::add_lora(net, {.target_modules = {"value", "query"}});
     });
     EXPECT_EQ(net.value.policy, nullptr);
-    expect_same_bits(net(some_input()).detach(), y);
+    Net prepared = seeded_net();
+    prepared.set_hooks(std::make_shared<nn::ForwardHooks>());
+    expect_error<UsageError>({"add_lora", "before prepare()"},
+                             [&] { nn::add_lora(prepared, {.target_modules = {"query"}}); });
+}
+
+TEST(Lora, RefusesToTrainACopyOfATiedWeight) {
+    struct Tied : nn::Model<Tied> {
+        nn::Embedding table{5, 4};
+        nn::Linear query{4, 4}, head{4, 5};
+        Tied() { head.weight = table.weight; }
+        void visit(nn::Visitor& v) override {
+            v("table", table), v("query", query), v("head", head);
+        }
+    };
+    Tied model;
+    expect_error<ValueError>({"modules_to_save", "tied", "head.weight", "table.weight"}, [&] {
+        nn::add_lora(model, {.target_modules = {"query"}, .modules_to_save = {"head"}});
+    });
+    EXPECT_EQ(
+        nn::add_lora(model, {.target_modules = {"query"}, .modules_to_save = {"head", "table"}}),
+        1);
 }
 
 TEST(Lora, RefusesConfigurationsThatDoNotFit) {
@@ -243,8 +282,8 @@ TEST(Lora, RefusesConfigurationsThatDoNotFit) {
             {.target_modules = {"query"}, .target_pattern = "query"});
     refuses({"target_pattern", "regular expression", "'('"}, {.target_pattern = "("});
     refuses({"only Linear layers", "table", "Embedding"}, {.target_modules = {"table"}});
-    refuses({"modules_to_save", "tail"},
-            {.target_modules = {"query"}, .modules_to_save = {"tail"}});
+    refuses({"modules_to_save", "'tail'"},
+            {.target_modules = {"query"}, .modules_to_save = {"head", "tail"}});
     refuses({"rank_pattern", "0"}, {.target_modules = {"query"}, .rank_pattern = {{"query", 0}}});
 }
 

@@ -14,6 +14,8 @@
 #include "core/random.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/sequence_policy.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
 #include "nn/models/text/mixtral.h"
@@ -179,17 +181,79 @@ TEST(Generate, ContinuesBeyondTheLongestSequenceFromTheLastTokens) {
     EXPECT_EQ(model.generate({1, 2}, longest + 4, {.temperature = 0}), expected);
 }
 
+// Returns the number of tokens in each call of the part of a model below its head.
+template <class Model, class Body>
+std::vector<std::int64_t> tokens_per_call(Model& model, Body& body, bool use_cache) {
+    std::vector<std::int64_t> counts;
+    const auto handle = body.register_forward_pre_hook(
+        [&](nn::Module&, std::vector<Tensor>& inputs) { counts.push_back(inputs[0].numel()); });
+    model.generate_batch({{1, 2, 3}, {4}}, 4, {.temperature = 0, .use_cache = use_cache});
+    return counts;
+}
+
+nn::Mixtral seeded_mixtral() {
+    manual_seed(2);
+    nn::Mixtral model({.vocab_size = 40,
+                       .hidden_size = 16,
+                       .intermediate_size = 20,
+                       .num_hidden_layers = 2,
+                       .num_attention_heads = 4,
+                       .num_key_value_heads = 2,
+                       .num_local_experts = 3});
+    model.to(f64);
+    return model;
+}
+
 TEST(Generate, ComputesOneTokenOfEachSequenceInAStepWithACache) {
+    nn::Gpt gpt = tiny_gpt();
+    nn::Llama llama = nn::Llama::from_pretrained(tests::golden_path("llama_tiny"));
+    nn::Mixtral mixtral = seeded_mixtral();
+    EXPECT_THAT(tokens_per_call(gpt, gpt.transformer, true), ElementsAre(6, 2, 2, 2));
+    EXPECT_THAT(tokens_per_call(llama, llama.model, true), ElementsAre(6, 2, 2, 2));
+    EXPECT_THAT(tokens_per_call(mixtral, mixtral.model, true), ElementsAre(6, 2, 2, 2));
+    EXPECT_THAT(tokens_per_call(gpt, gpt.transformer, false), ElementsAre(6, 8, 10, 12));
+}
+
+TEST(Generate, CallsTheHooksOfTheModel) {
     nn::Gpt model = tiny_gpt();
-    const auto tokens_per_call = [&](bool use_cache) {
-        std::vector<std::int64_t> counts;
-        const auto handle = model.transformer.register_forward_pre_hook(
-            [&](nn::Module&, std::vector<Tensor>& inputs) { counts.push_back(inputs[0].numel()); });
-        model.generate_batch({{1, 2, 3}, {4}}, 4, {.temperature = 0, .use_cache = use_cache});
-        return counts;
-    };
-    EXPECT_THAT(tokens_per_call(true), ElementsAre(6, 2, 2, 2));
-    EXPECT_THAT(tokens_per_call(false), ElementsAre(6, 8, 10, 12));
+    const TokenIds expected = model.generate({1, 2}, 3, {.temperature = 0});
+    int calls = 0;
+    const auto handle = model.register_forward_hook(
+        [&](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>&) { ++calls; });
+    EXPECT_EQ(model.generate({1, 2}, 3, {.temperature = 0}), expected);
+    EXPECT_EQ(calls, 3);
+}
+
+// A model that attends only in calls with several tokens, or that ignores position_ids.
+struct IrregularModel : nn::Model<IrregularModel> {
+    nn::Embedding table{8, 4};
+    bool uses_positions = true;
+
+    nn::DecoderFunctions decoder() {
+        return {.logits =
+                    [this](const Tensor& ids, const Tensor& position_ids,
+                           const nn::DecoderFunctions::LastTokens& last) {
+                        const Tensor x = table(ids).unsqueeze(1);
+                        if (!uses_positions) return last(nn::rotary_positions(x, 100).squeeze(1));
+                        const bool is_prompt = !position_ids.defined();
+                        return last(
+                            (is_prompt ? nn::attention(x, x, x, {.causal = true}) : x).squeeze(1));
+                    },
+                .longest = 16};
+    }
+    void visit(nn::Visitor& v) override { v("table", table); }
+};
+
+TEST(Generate, RefusesModelsThatCannotUseTheCache) {
+    IrregularModel model;
+    expect_error<UsageError>({"generate: use_cache must be false", "no attention", "layer 0 of 1"},
+                             [&] {
+                                 nn::generate(model, model.decoder(), {{1, 2}}, 2);
+                             });
+    EXPECT_EQ(nn::generate(model, model.decoder(), {{1, 2}}, 2, {.use_cache = false})[0].size(),
+              4u);
+    model.uses_positions = false;  // without attention, there is no cache
+    EXPECT_EQ(nn::generate(model, model.decoder(), {{1, 2}}, 2)[0].size(), 4u);
 }
 
 TEST(Generate, EndsSequencesOnTheirOwnTokens) {
@@ -223,16 +287,8 @@ TEST(Generate, CallsOnTokenWithEachNewTokenUntilItReturnsFalse) {
     EXPECT_EQ(ended[1], TokenIds(whole[1].begin(), whole[1].begin() + 3));
 }
 
-TEST(Generate, UsesTheCacheOfMixtral) {
-    manual_seed(2);
-    nn::Mixtral model({.vocab_size = 40,
-                       .hidden_size = 16,
-                       .intermediate_size = 20,
-                       .num_hidden_layers = 2,
-                       .num_attention_heads = 4,
-                       .num_key_value_heads = 2,
-                       .num_local_experts = 3});
-    model.to(f64);
+TEST(Generate, GivesTheSameSequencesWithAndWithoutTheCacheOfMixtral) {
+    nn::Mixtral model = seeded_mixtral();
     const std::vector<TokenIds> prompts = {{1, 2}, {3}, {4, 5, 6}};
     EXPECT_EQ(model.generate_batch(prompts, 8, {.temperature = 0}),
               model.generate_batch(prompts, 8, {.temperature = 0, .use_cache = false}));
@@ -265,6 +321,8 @@ TEST(Generate, RejectsOptionsOutOfRange) {
     rejects({"generate: top_p", "(0, 1]", "1.5"}, {.top_p = 1.5});
     rejects({"generate: min_p", "[0, 1]", "2"}, {.min_p = 2});
     rejects({"generate: repetition_penalty", "positive", "0"}, {.repetition_penalty = 0});
+    rejects({"generate: repetition_penalty", "finite", "inf"}, {.repetition_penalty = INFINITY});
+    rejects({"generate: length_penalty", "finite", "nan"}, {.length_penalty = NAN});
     rejects({"generate: num_beams", "at least 1", "0"}, {.num_beams = 0});
     rejects({"generate: temperature", "beam search", "0.5"}, {.temperature = 0.5, .num_beams = 2});
     rejects({"generate: top_k", "beam search", "5"}, {.top_k = 5, .num_beams = 2});

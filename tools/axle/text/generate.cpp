@@ -1,6 +1,7 @@
 // Implements the command `axle generate`, which continues a text with a language model.
 #include "nn/generation/generate.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -49,14 +50,14 @@ bool has_characters(const std::string& path) {
 // The tokenizer of the model, and the text of its tokens one by one.
 class Text {
   public:
-    explicit Text(const GenerateSettings& s) {
+    Text(const GenerateSettings& s, std::int64_t vocab_size) {
+        constexpr std::int64_t kBytes = 256, kMaxCharacters = std::int64_t{16} << 20;
         const std::string path = tokenizer_path(s);
-        if (s.tokenizer == "byte" || (s.tokenizer.empty() && !fs::exists(path))) {
+        if (s.tokenizer == "byte" || (vocab_size == kBytes && !fs::exists(path))) {
             tokenizer_ = std::make_unique<data::ByteTokenizer>();
         } else if (has_characters(path)) {
-            constexpr std::int64_t kMaxBytes = std::int64_t{16} << 20;
             tokenizer_ = std::make_unique<data::CharTokenizer>(
-                data::CharTokenizer::from_json(read_file(path, kMaxBytes)));
+                data::CharTokenizer::from_json(read_file(path, kMaxCharacters)));
         } else {
             auto pretrained = data::PretrainedTokenizer::from_pretrained(s.model);
             stream_.emplace(pretrained);
@@ -64,7 +65,13 @@ class Text {
         }
     }
 
-    const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+    // Returns the ids of the prompt. The text of the next tokens depends on them, for example a
+    // space between two words.
+    std::vector<std::int64_t> encode(const std::string& prompt) {
+        std::vector<std::int64_t> ids = tokenizer_->encode(prompt);
+        for (const std::int64_t id : ids) next(id);
+        return ids;
+    }
     // Returns the text that a token completes.
     std::string next(std::int64_t id) {
         return stream_ ? stream_->next(id) : tokenizer_->decode(std::vector<std::int64_t>{id});
@@ -76,6 +83,34 @@ class Text {
     std::optional<data::DecodeStream> stream_;
 };
 
+// Writes text to stdout until it contains one of the stop texts.
+class Output {
+  public:
+    explicit Output(const std::vector<std::string>& stops) : stops_(stops) {
+        for (const std::string& stop : stops) longest_ = std::max(longest_, stop.size());
+    }
+
+    // Writes a part of the text, but nothing after a stop text. Returns whether there was none.
+    bool write(const std::string& part) {
+        if (is_stopped_) return false;
+        const std::string text = tail_ + part;
+        std::size_t end = text.size();
+        for (const std::string& stop : stops_)
+            if (const std::size_t at = text.find(stop); at != std::string::npos)
+                end = std::min(end, at + stop.size()), is_stopped_ = true;
+        std::cout << text.substr(tail_.size(), std::max(end, tail_.size()) - tail_.size())
+                  << std::flush;
+        tail_ = text.substr(text.size() - std::min(text.size(), longest_));
+        return !is_stopped_;
+    }
+
+  private:
+    const std::vector<std::string>& stops_;
+    std::size_t longest_ = 0;
+    std::string tail_;  // the last characters of the text, in which a stop text can begin
+    bool is_stopped_ = false;
+};
+
 // Returns the ids that end a text, from generation_config.json or else from config.json.
 template <class Model>
 std::vector<std::int64_t> end_ids(const Model& model) {
@@ -84,40 +119,37 @@ std::vector<std::int64_t> end_ids(const Model& model) {
     if (ids == nullptr || ids->is_null()) return model.config.eos_token_id;
     if (ids->is_integer()) return {ids->integer()};
     std::vector<std::int64_t> result;
-    for (const Tree& id : ids->elements()) result.push_back(id.integer());
+    for (const Tree& id : ids->is_list() ? ids->elements() : Tree::List{*ids}) {
+        if (!id.is_integer())
+            throw ValueError(
+                str("generation_config.json: eos_token_id must be an integer or a list "
+                    "of integers: ",
+                    printable(str(*ids))));
+        result.push_back(id.integer());
+    }
     return result;
 }
 
 template <class Model>
 int write_text(GenerateSettings s) {
-    Text text(s);
     Model model = Model::from_pretrained(s.model);
     if (!s.adapter.empty()) {
         nn::load_adapter(model, s.adapter);
         nn::merge_and_unload(model);
     }
     if (s.dtype == "bfloat16") model.to(bf16);
-    const std::vector<std::int64_t> prompt = text.tokenizer().encode(s.prompt);
+    Text text(s, model.config.vocab_size);
+    const std::vector<std::int64_t> prompt = text.encode(s.prompt);
     if (prompt.empty())
         throw ValueError(
             str("--prompt: the text must have at least one token: ", in_quotes(s.prompt)));
 
     manual_seed(s.seed);
     s.options.eos_token_id = end_ids(model);
-    std::string written;
-    const auto show = [&](const std::string& part) {
-        std::cout << part << std::flush;
-        written += part;
-    };
-    const auto has_stopped = [&] {
-        for (const std::string& stop : s.stop)
-            if (written.find(stop) != std::string::npos) return true;
-        return false;
-    };
+    Output output(s.stop);
     if (s.options.num_beams == 1)
         s.options.on_token = [&](std::int64_t, std::int64_t token) {
-            show(text.next(token));
-            return !has_stopped();
+            return output.write(text.next(token));
         };
     std::cout << s.prompt << std::flush;
     const auto begin = std::chrono::steady_clock::now();
@@ -125,9 +157,9 @@ int write_text(GenerateSettings s) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const auto count = std::ssize(ids) - std::ssize(prompt);
     if (s.options.num_beams > 1)
-        for (std::int64_t i = std::ssize(prompt); i < std::ssize(ids); ++i)
-            show(text.next(ids[static_cast<std::size_t>(i)]));
-    show(text.finish());
+        for (auto id = ids.begin() + std::ssize(prompt); id != ids.end(); ++id)
+            output.write(text.next(*id));
+    output.write(text.finish());
     std::cout << std::endl;
     std::cerr << count << " tokens, "
               << static_cast<double>(count) / std::max(seconds.count(), 1e-9) << " a second\n";
@@ -171,10 +203,12 @@ int run_generate(std::vector<std::string> arguments) {
     options.add("--stop", s.stop, "End after this text; can be repeated").repeatable();
     options.add("--seed", s.seed, "Seed of the random numbers");
     options.add("--adapter", s.adapter, "A LoRA adapter to apply, a folder in PEFT's format");
-    options.add("--tokenizer", s.tokenizer, "byte: bytes are tokens, the default without a file")
-        .one_of({"", "byte"});
+    options.add("--tokenizer", s.tokenizer, "byte: the tokens are bytes").one_of({"", "byte"});
     options.add("--dtype", s.dtype, "The dtype of the weights").one_of({"float32", "bfloat16"});
     if (!options.parse(std::move(arguments))) return 0;
+
+    for (const std::string& stop : s.stop)
+        if (stop.empty()) throw UsageError("--stop: the text must not be empty");
 
     const std::string type = model_type(s.model);
     if (type == "gpt2") return write_text<nn::Gpt>(std::move(s));
