@@ -11,7 +11,8 @@ namespace axle::nn::init {
 
 // Fill t with 0, 1 or a value, or from a uniform distribution in [low, high) or a normal
 // distribution. uniform_() throws ValueError unless the range is finite and low <= high, and
-// normal_() unless std >= 0; both throw DTypeError unless t is floating.
+// normal_() unless std >= 0; both throw DTypeError unless t is floating, and UsageError if elements
+// of t share memory (expand). The other functions throw DTypeError for a storage dtype.
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
 void constant_(Tensor& t, double value);

@@ -108,8 +108,8 @@ struct AcceleratorOptions {
     // Random states that are synchronized before each pass over a prepared loader: "torch", "cuda",
     // "generator" (RngType).
     std::vector<std::string> rng_types = {"generator"};
-    // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a name given to
-    // register_tracker_class()).
+    // The trackers, as objects or by name ("tensorboard", "mlflow", "jsonl", "csv", "all", or a
+    // name given to register_tracker_class()).
     std::vector<LogWith> log_with = {};
     // The project's directory, and the folder of trackers (by default project_dir). They may also
     // be set in project_config; different values throw UsageError.

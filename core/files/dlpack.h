@@ -23,7 +23,7 @@ namespace axle {
 // Module::to). Throws UsageError if the tensor is undefined or requires a gradient, and DeviceError
 // if it is not on the CPU.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
-// Returns the same handle as to_dlpack, for libraries that support only DLPack versions before 1.0.
+// Like to_dlpack, but returns a handle for libraries that support only DLPack versions before 1.0.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 
 // Returns a tensor over the handle's memory, which must contain the elements described by its shape

@@ -153,7 +153,9 @@ M map_from(const M& like, const Tree& tree) {
             map.emplace(key, from_tree<T>(T{}, value));
         } else {
             throw ValueError(
-                str("from_tree: the original map must contain all keys of the tree: ", key));
+                str("from_tree: the map must contain all keys of the tree, because the type of its "
+                    "values has no default: '",
+                    key, "' is missing"));
         }
     }
     return map;

@@ -19,7 +19,8 @@ struct Range {
     std::uint32_t begin, end;
 };
 
-// A part of a text that a pattern matches, or a part between two matches.
+// A part of a text: a match of a pattern if is_match is true, otherwise the text before, between or
+// after matches.
 struct Match {
     Range range;
     bool is_match;

@@ -17,11 +17,11 @@ namespace axle::dist {
 
 class Control;
 
-// A collective that is queued on a GPU.
+// A collective or a message that is queued on a GPU.
 class DeviceWork {
   public:
     virtual ~DeviceWork() = default;
-    // Makes the current stream wait for the collective; does not block the host. Throws CommError
+    // Makes the current stream wait for it; does not block the host. Throws CommError
     // if the engine failed.
     virtual void wait() = 0;
     virtual bool is_completed() const = 0;

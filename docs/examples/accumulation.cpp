@@ -1,5 +1,5 @@
-// Accumulates gradients with accumulate(), with a plugin, with no_sync() instead of accumulate(),
-// and with losses that are means over the tokens of all micro-batches.
+// Accumulates gradients with accumulate(), with no_sync() instead of accumulate(), and with losses
+// that are means over the tokens of all micro-batches. Also sets the options of the plugin.
 #include <cstdint>
 #include <vector>
 

@@ -43,7 +43,7 @@ void train(const std::string&) {
     // [/tensor]
 }
 
-// A feed-forward layer with its own plan.
+// A feed-forward network. train_net() divides it by a plan of its own.
 struct Net : axle::nn::Model<Net> {
     Net() : up(8, 32), down(32, 8) {}
     Tensor forward(const Tensor& x) { return down(up(x, axle::Activation::relu)); }

@@ -1,7 +1,7 @@
 // Linear layers that multiply 8-bit floats: x and the weight in the forward pass, and dy and one of
 // these two operands in the backward pass. Each operand has a single scale. Under autocast,
-// results, biases and activations have the autocast dtype; parameters and their gradients keep
-// their own dtypes.
+// results have the autocast dtype, in which the bias is added and the activation is computed.
+// Parameters and their gradients keep their own dtypes.
 #pragma once
 
 #include <array>

@@ -31,7 +31,7 @@ std::span<const char* const> SparseAdam::buffer_names() const { return kSparseBu
 
 void SparseAdam::step_param(const Tensor& param, const ParamState& state, const TensorStep& step,
                             const Group& group) {
-    // The elements of a parameter without dimensions are one row.
+    // A 0-d parameter is one row.
     const auto in_rows = [](const Tensor& x) { return x.dim() == 0 ? view(x, {1}) : x; };
     const Tensor all = in_rows(step.gradient(param, group.maximize));
     const Tensor rows = used_rows(all);

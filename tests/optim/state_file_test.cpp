@@ -175,7 +175,7 @@ TEST(SavedOptimizerState, IsRejectedIfTheFileIsInvalid) {
                    {{"param_groups", kGroup}}, "the tensor 'state.0.ro.1' is missing");
 }
 
-TEST(SavedOptimizerState, IsRejectedIfItDoesNotMatchTheParameters) {
+TEST(SavedOptimizerState, IsRejectedIfItDoesNotFitTheOptimizer) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
                    {{"param_groups", kGroup}},
                    "exp_avg must be [2] for a parameter of shape [2], not [5]");

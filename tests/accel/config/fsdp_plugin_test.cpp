@@ -251,7 +251,7 @@ TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumberAndRejectsInvalidTypes) {
 }
 
 // Covers 14.state_dict_config.
-TEST(FsdpPlugin, GathersFullStatesOfSeveralProcessesOnRank0) {
+TEST(FsdpPlugin, SelectsRank0AndTheCpuForFullStatesOfSeveralProcessesByDefault) {
     Plugin plugin = resolved({.optim_state_dict_config = {{.rank0_only = false}}});
     EXPECT_TRUE(state_dict_config_of(plugin, 2).rank0_only);
     EXPECT_TRUE(state_dict_config_of(plugin, 2).offload_to_cpu);

@@ -84,7 +84,7 @@ TEST(Table, IsSplitIntoTheSizesOfDatasets) {
     }
 }
 
-TEST(Table, IsSplitInARandomOrderOfTheSeed) {
+TEST(Table, IsSplitInAnOrderThatDependsOnTheSeedOrInTheOrderOfTheRows) {
     const auto split = [](std::uint64_t seed) {
         const auto [train, test] = numbers(50).train_test_split({.test_size = 10, .seed = seed});
         return std::pair(ids(train), ids(test));

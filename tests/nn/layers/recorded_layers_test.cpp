@@ -142,7 +142,7 @@ TEST(EmbeddingBag, MatchesPyTorch) {
     }
 }
 
-TEST(EmbeddingBag, CountsManyIdsWithWeightsOf16Bits) {
+TEST(EmbeddingBag, AveragesManyRowsExactlyIn16BitDTypes) {
     for (const DType dtype : {bf16, f16}) {
         nn::EmbeddingBag layer(2, 1, {.padding_idx = 1});
         layer.to(dtype);
