@@ -78,6 +78,10 @@ Table Table::concatenate(const std::vector<Table>& tables) {
                                 "found ", tables[i].columns_.size()));
         std::vector<std::size_t> positions;
         for (TableColumn& column : columns) {
+            if (std::ranges::none_of(tables[i].columns_, [&](const TableColumn& other) {
+                    return other.name == column.name;
+                }))
+                throw_different(str("there is no column ", in_quotes(column.name)));
             const std::size_t position = tables[i].position_of(column.name);
             const TableColumn& other = tables[i].columns_[position];
             if (column.type == ColumnType::null) column = other;

@@ -146,7 +146,9 @@ TrainTestSplit Table::train_test_split(const TrainTestSplitOptions& options) con
         const auto middle = order.begin() + num_test;
         return {select({middle, order.end()}), select({order.begin(), middle})};
     }
-    const Classes classes = classes_of(*this, *options.stratify_by_column);
+    Table plain = *this;
+    plain.has_tensors_ = false;  // values identify classes, but tensors do not
+    const Classes classes = classes_of(plain, *options.stratify_by_column);
     check_classes(classes, n - num_test, num_test);
     std::vector<std::int64_t> left = proportional(classes.counts, n - num_test);
     for (const std::int64_t row : order) {

@@ -59,8 +59,11 @@ Tensor loss_of(const LanguageHead& head, const Tensor& x, const Tensor& targets)
 }
 
 Tensor labels_of(const Tree& batch) {
-    const Tensor labels = find(batch, "labels");
-    if (!labels.defined()) throw ValueError("label_loss: the batch has no \"labels\"");
+    // As in outputs(), "shift_labels" take precedence.
+    const Tensor shifted = find(batch, "shift_labels");
+    const Tensor labels = shifted.defined() ? shifted : find(batch, "labels");
+    if (!labels.defined())
+        throw ValueError("label_loss: the batch has neither \"labels\" nor \"shift_labels\"");
     return labels.reshape({-1});
 }
 

@@ -46,9 +46,9 @@ struct HeadPiece {
     Tensor label_loss(const Tensor& x, const Tree& batch) const;
 };
 
-// Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], without
-// positions with the label -100. Throws ValueError if the batch has no "labels", and the errors of
-// cross_entropy().
+// Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], or for
+// batch["shift_labels"] if the batch has them, without positions with the label -100. Throws
+// ValueError if the batch has neither, and the errors of cross_entropy().
 Tensor label_loss(const Tensor& logits, const Tree& batch);
 
 }  // namespace axle::nn

@@ -96,6 +96,18 @@ TEST(Table, IsSplitInAnOrderThatDependsOnTheSeedOrInTheOrderOfTheRows) {
     EXPECT_EQ(ids(test), Ids{3});
 }
 
+TEST(Table, IsSplitByClassAlsoIfItsRowsHaveTensors) {
+    std::vector<Tree> rows;
+    for (int i = 0; i < 20; ++i) rows.push_back({{"id", i}, {"label", i % 4 == 0}});
+    const Table table = Table::from_list(rows).with_tensors();
+    const auto [train, test] =
+        table.train_test_split({.test_size = 0.4, .stratify_by_column = "label"});
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < test.size(); ++i) count += test.get(i)["label"].item() != 0;
+    EXPECT_EQ(test.size(), 8);
+    EXPECT_EQ(count, 2);
+}
+
 TEST(Table, IsSplitIntoTheClassSizesOfScikitLearn) {
     const auto file = tests::golden_json("tables.json");
     for (const auto& recorded : file["stratified"]) {

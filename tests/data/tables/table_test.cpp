@@ -175,6 +175,9 @@ TEST(Table, ConcatenatesTablesAndRejectsDifferentColumns) {
                              [&] {
                                  Table::concatenate({a, reviews()});
                              });
+    expect_error<ValueError>({"Table::concatenate: table 1: there is no column 'text'"}, [&] {
+        Table::concatenate({a, a.rename_column("text", "words")});
+    });
     expect_error<ValueError>({"Table::concatenate: table 1: column 'id' has the type text"}, [&] {
         Table::concatenate({a, Table::from_list({{{"id", "x"}, {"text", "y"}}})});
     });
