@@ -21,47 +21,45 @@ std::string message_of(int error) {
     return reinterpret_cast<const char*>(text.data());
 }
 
-template <class T, void (*free)(T*)>
-struct Free {
-    void operator()(T* object) const { free(object); }
-};
-template <class T, void (*free)(T*)>
-using Owner = std::unique_ptr<T, Free<T, free>>;
-
 }  // namespace
 
 struct Pattern::Compiled {
+    explicit Compiled(const std::string& expression_) : expression(expression_) {
+        pcre2_compile_context* const context = pcre2_compile_context_create(nullptr);
+        pcre2_set_max_pattern_length(context, kMaxPattern);
+        pcre2_set_parens_nest_limit(context, kMaxDepth);
+        int error = 0;
+        PCRE2_SIZE at = 0;
+        code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                             PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UTF | PCRE2_DOLLAR_ENDONLY,
+                             &error, &at, context);
+        pcre2_compile_context_free(context);
+        if (code == nullptr) throw ValueError(str(message_of(error), " (at character ", at, ")"));
+        limits = pcre2_match_context_create(nullptr);
+        pcre2_set_match_limit(limits, kMaxSteps);
+        pcre2_set_heap_limit(limits, kMaxHeapKb);
+    }
+    ~Compiled() {
+        pcre2_match_context_free(limits);
+        pcre2_code_free(code);
+    }
+    Compiled(const Compiled&) = delete;
+    Compiled& operator=(const Compiled&) = delete;
+
     std::string expression;  // for messages
-    Owner<pcre2_code, pcre2_code_free> code;
-    Owner<pcre2_match_context, pcre2_match_context_free> limits;
+    pcre2_code* code;
+    pcre2_match_context* limits;
 };
 
-Pattern::Pattern(const std::string& expression) {
-    const Owner<pcre2_compile_context, pcre2_compile_context_free> context(
-        pcre2_compile_context_create(nullptr));
-    pcre2_set_max_pattern_length(context.get(), kMaxPattern);
-    pcre2_set_parens_nest_limit(context.get(), kMaxDepth);
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    auto compiled = std::make_shared<Compiled>();
-    compiled->expression = expression;
-    compiled->code.reset(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                      PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UTF | PCRE2_DOLLAR_ENDONLY, &error, &at,
-                      context.get()));
-    if (compiled->code == nullptr)
-        throw ValueError(str(message_of(error), " (at character ", at, ")"));
-    compiled->limits.reset(pcre2_match_context_create(nullptr));
-    pcre2_set_match_limit(compiled->limits.get(), kMaxSteps);
-    pcre2_set_heap_limit(compiled->limits.get(), kMaxHeapKb);
-    compiled_ = std::move(compiled);
-}
+Pattern::Pattern(const std::string& expression)
+    : compiled_(std::make_shared<const Compiled>(expression)) {}
 
 bool Pattern::search(const std::string& text, bool whole) const {
-    const Owner<pcre2_match_data, pcre2_match_data_free> data(pcre2_match_data_create(1, nullptr));
-    const int result = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                   text.size(), 0, whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0,
-                                   data.get(), compiled_->limits.get());
+    pcre2_match_data* const data = pcre2_match_data_create(1, nullptr);
+    const int result =
+        pcre2_match(compiled_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
+                    whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0, data, compiled_->limits);
+    pcre2_match_data_free(data);
     if (result >= 0) return true;
     if (result == PCRE2_ERROR_NOMATCH) return false;
     throw ValueError(str("the search for the regular expression ", in_quotes(compiled_->expression),

@@ -192,7 +192,8 @@ void LoraConfig::validate() const {
                              "given: target_modules has ",
                              target_modules.size(), " elements, target_pattern is ",
                              in_quotes(target_pattern)));
-    if (!target_pattern.empty()) check_pattern("target_pattern", target_pattern);
+    if (!target_pattern.empty())
+        check_pattern("target_pattern (target_modules of the file)", target_pattern);
     for (const auto& [pattern, rank] : rank_pattern) {
         check_pattern("rank_pattern", pattern);
         check_size(kWho, "rank_pattern", rank);

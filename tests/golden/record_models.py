@@ -13,7 +13,8 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from torch.nn import functional as F
-from transformers.models.llama import modeling_llama
+
+from llama_in_dtype import llama_in_dtype
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 20
@@ -55,22 +56,6 @@ def trajectory(name, cls, loss_of):
         keep(name, **{f"losses_{str(dtype)[len('torch.'):]}": torch.stack(losses)})
 
 
-# --- Llama in the dtype of its weights: Transformers computes norms and angles in float32
-
-
-def rms_norm(self, x):
-    return F.rms_norm(x, (x.shape[-1],), self.weight, self.variance_epsilon)
-
-
-def angles(self, x, position_ids):
-    size = self.config.head_dim
-    steps = torch.arange(0, size, 2, dtype=torch.float64) / size
-    frequencies = self.config.rope_parameters["rope_theta"] ** -steps
-    angle = position_ids[..., None].double() * frequencies
-    both = torch.cat((angle, angle), dim=-1)
-    return both.cos().to(x.dtype), both.sin().to(x.dtype)
-
-
 def llama(name, **config):
     config = transformers.LlamaConfig(
         vocab_size=61, hidden_size=24, intermediate_size=36, max_position_embeddings=16,
@@ -97,11 +82,8 @@ def llama(name, **config):
         logits = model(tokens[batch, :, :-1]).logits
         return F.cross_entropy(logits.flatten(0, 1), tokens[batch, :, 1:].flatten())
 
-    norm, rotary = modeling_llama.LlamaRMSNorm, modeling_llama.LlamaRotaryEmbedding
-    before = norm.forward, rotary.forward
-    norm.forward, rotary.forward = rms_norm, angles
-    trajectory(name, transformers.LlamaForCausalLM, loss_of)
-    norm.forward, rotary.forward = before
+    with llama_in_dtype():
+        trajectory(name, transformers.LlamaForCausalLM, loss_of)
 
 
 # --- BERT

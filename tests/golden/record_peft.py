@@ -12,6 +12,9 @@ import peft
 import torch
 import transformers
 from safetensors.torch import save_file
+from torch.nn import functional as F
+
+from llama_in_dtype import llama_in_dtype
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 10
@@ -44,7 +47,7 @@ ADAPTERS = {
 def adapted(name):
     """Returns the saved model with its saved adapter, in float64."""
     base, cls, _ = ADAPTERS[name]
-    model = cls.from_pretrained(HERE / base, attn_implementation="eager", dtype=torch.float64)
+    model = cls.from_pretrained(HERE / base, attn_implementation="sdpa", dtype=torch.float64)
     return peft.PeftModel.from_pretrained(
         model, HERE / "peft" / name, is_trainable=True, autocast_adapter_dtype=False
     )
@@ -67,7 +70,8 @@ def write_adapter(name):
 def loss_of(model, ids):
     if model.config.model_type == "bert":
         return model(ids, labels=record["bert.labels"]).loss
-    return model(ids, labels=ids).loss
+    logits = model(ids[:, :-1]).logits
+    return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
 
 def record_adapter(name):
@@ -101,5 +105,6 @@ torch.manual_seed(0)
 (HERE / "peft").mkdir(exist_ok=True)
 for adapter in ADAPTERS:
     write_adapter(adapter)
-    record_adapter(adapter)
+    with llama_in_dtype():
+        record_adapter(adapter)
 save_file({name: tensor.contiguous() for name, tensor in record.items()}, HERE / "peft.safetensors")

@@ -1,5 +1,6 @@
 // Tests adapter folders of user-defined models, and folders that are missing, damaged or do not fit
 // the model.
+#include <filesystem>
 #include <string>
 
 #include "core/files/file.h"
@@ -75,17 +76,18 @@ TEST(AdapterFolder, IsNotWrittenByOtherProcesses) {
     Net net = seeded_net();
     nn::add_lora(net, {.target_modules = {"query"}});
     nn::save_adapter(net, folder / "adapter", {.is_main_process = false});
-    expect_error<FileError>({"adapter_config.json"},
-                            [&] { nn::load_adapter(net, folder / "adapter"); });
+    EXPECT_FALSE(std::filesystem::exists(folder / "adapter"));
 }
 
 TEST(AdapterFolder, LeavesTheModelUnchangedIfItDoesNotFit) {
     const TemporaryFolder folder;
-    const auto refuses = [&](std::initializer_list<const char*> parts) {
+    const auto refuses = [&](const char* file, const char* part, const char* other) {
         Net net = seeded_net();
         net.query.weight.set_requires_grad(false);
         const Tensor y = net(some_input()).detach();
-        expect_error<FileError>(parts, [&] { nn::load_adapter(net, folder / "adapter"); });
+        const std::string path = folder / "adapter/" + file;
+        expect_error<FileError>({path.c_str(), part, other},
+                                [&] { nn::load_adapter(net, folder / "adapter"); });
         EXPECT_EQ(net.query.policy, nullptr);
         EXPECT_EQ(nn::trainable_parameters(net).size(), 3u);
         expect_same_bits(net(some_input()).detach(), y);
@@ -93,24 +95,24 @@ TEST(AdapterFolder, LeavesTheModelUnchangedIfItDoesNotFit) {
     const std::string adapter = folder / "adapter";
     write_adapter(adapter);
     set_entry(adapter, "r", 1);
-    refuses({"adapter_model.safetensors", "lora_A.weight", "[2, 4]", "[1, 4]"});
+    refuses("adapter_model.safetensors", "lora_A.weight", "[2, 4]");
 
     write_adapter(adapter);
     set_entry(adapter, "r", 2'000'000'000);  // no memory is allocated for this rank
-    refuses({"adapter_config.json", "query", "rank 2000000000", "at most 2 rows"});
+    refuses("adapter_config.json", "query has rank 2000000000", "at most 2 rows");
 
     write_adapter(adapter);
     set_entry(adapter, "target_modules", Tree::list({"key"}));
-    refuses({"adapter_config.json", "select no layer"});
+    refuses("adapter_config.json", "select no layer", "query, head");
 
     write_adapter(adapter);
     set_entry(adapter, "target_modules", Tree::list({"query", "head"}));
     set_entry(adapter, "modules_to_save", {});
-    refuses({"adapter_model.safetensors", "base_model.model.head.lora_A.weight", "missing"});
+    refuses("adapter_model.safetensors", "base_model.model.head.lora_A.weight", "missing");
 
     write_adapter(adapter);
     set_entry(adapter, "modules_to_save", {});
-    refuses({"adapter_model.safetensors", "base_model.model.head.bias", "no adapted layer"});
+    refuses("adapter_model.safetensors", "base_model.model.head.", "no adapted layer");
 }
 
 TEST(AdapterFolder, NamesEntriesOfTheConfigurationThatAreNotSupported) {
@@ -120,7 +122,8 @@ TEST(AdapterFolder, NamesEntriesOfTheConfigurationThatAreNotSupported) {
         write_adapter(adapter);
         set_entry(adapter, name, value);
         Net net = seeded_net();
-        expect_error<FileError>({"adapter_config.json", name, reason},
+        const std::string path = adapter + "/adapter_config.json";
+        expect_error<FileError>({path.c_str(), name, reason},
                                 [&] { nn::load_adapter(net, adapter); });
     };
     refuses("peft_type", "IA3", "LORA");
@@ -134,9 +137,7 @@ TEST(AdapterFolder, NamesEntriesOfTheConfigurationThatAreNotSupported) {
     refuses("target_modules", {}, "missing");
     refuses("rank_pattern", Tree::list({2}), "object");
     refuses("rank_pattern", Tree{{"query", 0.5}}, "integer");
-    refuses("target_modules", std::string(100, '(') + std::string(100, ')'), "select no layer");
     refuses("target_modules", std::string(300, '(') + std::string(300, ')'), "nested");
-    refuses("target_modules", "([a-z.]+)*[0-9]+([a-z.]+)*x", "failed");
 }
 
 TEST(AdapterFolder, RefusesDamagedFiles) {
@@ -145,11 +146,14 @@ TEST(AdapterFolder, RefusesDamagedFiles) {
     write_adapter(adapter);
     write_file_atomically(adapter + "/adapter_config.json", "[1]");
     Net net = seeded_net();
-    expect_error<FileError>({"adapter_config.json", "JSON object"},
+    const std::string config = adapter + "/adapter_config.json";
+    expect_error<FileError>({config.c_str(), "JSON object"},
                             [&] { nn::load_adapter(net, adapter); });
     write_adapter(adapter);
     write_file_atomically(adapter + "/adapter_model.safetensors", "not a header");
-    expect_error<FileError>({"adapter_model.safetensors"}, [&] { nn::load_adapter(net, adapter); });
+    const std::string weights = adapter + "/adapter_model.safetensors";
+    expect_error<FileError>({weights.c_str(), "safetensors file"},
+                            [&] { nn::load_adapter(net, adapter); });
 }
 
 TEST(AdapterFolder, DoesNotRemoveTheAdapterThatAModelHas) {

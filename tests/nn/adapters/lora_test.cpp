@@ -259,9 +259,9 @@ TEST(Lora, RefusesToTrainACopyOfATiedWeight) {
         }
     };
     Tied model;
-    expect_error<ValueError>({"modules_to_save", "tied", "head.weight", "table.weight"}, [&] {
-        nn::add_lora(model, {.target_modules = {"query"}, .modules_to_save = {"head"}});
-    });
+    expect_error<ValueError>(
+        {"add_lora: modules_to_save", "tied", "head.weight", "table.weight"},
+        [&] { nn::add_lora(model, {.target_modules = {"query"}, .modules_to_save = {"head"}}); });
     EXPECT_EQ(
         nn::add_lora(model, {.target_modules = {"query"}, .modules_to_save = {"head", "table"}}),
         1);
@@ -274,17 +274,19 @@ TEST(Lora, RefusesConfigurationsThatDoNotFit) {
         expect_error<ValueError>(parts, [&] { nn::add_lora(net, config); });
         EXPECT_EQ(trainable_names(net).size(), 7u);
     };
-    refuses({"r must be positive", "0"}, {.r = 0, .target_modules = {"query"}});
-    refuses({"lora_alpha", "-1"}, {.lora_alpha = -1, .target_modules = {"query"}});
-    refuses({"lora_dropout", "[0, 1)", "1"}, {.lora_dropout = 1, .target_modules = {"query"}});
-    refuses({"exactly one of target_modules and target_pattern"}, {});
-    refuses({"exactly one of target_modules and target_pattern"},
+    refuses({"LoraConfig: r must be positive", "0"}, {.r = 0, .target_modules = {"query"}});
+    refuses({"LoraConfig: lora_alpha", "-1"}, {.lora_alpha = -1, .target_modules = {"query"}});
+    refuses({"LoraConfig: lora_dropout", "[0, 1)", "1"},
+            {.lora_dropout = 1, .target_modules = {"query"}});
+    refuses({"LoraConfig: exactly one of target_modules and target_pattern"}, {});
+    refuses({"LoraConfig: exactly one of target_modules and target_pattern"},
             {.target_modules = {"query"}, .target_pattern = "query"});
-    refuses({"target_pattern", "regular expression", "'('"}, {.target_pattern = "("});
-    refuses({"only Linear layers", "table", "Embedding"}, {.target_modules = {"table"}});
-    refuses({"modules_to_save", "'tail'"},
+    refuses({"LoraConfig: target_pattern", "regular expression", "'('"}, {.target_pattern = "("});
+    refuses({"add_lora: only Linear layers", "table", "Embedding"}, {.target_modules = {"table"}});
+    refuses({"add_lora: modules_to_save", "'tail'"},
             {.target_modules = {"query"}, .modules_to_save = {"head", "tail"}});
-    refuses({"rank_pattern", "0"}, {.target_modules = {"query"}, .rank_pattern = {{"query", 0}}});
+    refuses({"LoraConfig: rank_pattern", "0"},
+            {.target_modules = {"query"}, .rank_pattern = {{"query", 0}}});
 }
 
 TEST(Lora, NeedsAnAdapterToMergeDisableOrSave) {

@@ -167,9 +167,9 @@ int write_text(GenerateSettings s) {
 }
 
 std::string model_type(const std::string& folder) {
-    constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
+    constexpr std::int64_t kLargestConfig = std::int64_t{2} << 20;
     const std::string path = (fs::path(folder) / "config.json").string();
-    const Tree fields = from_json(read_file(path, kMaxConfig));
+    const Tree fields = from_json(read_file(path, kLargestConfig));
     const Tree* const type = fields.is_map() ? fields.find("model_type") : nullptr;
     return type != nullptr && type->is_string() ? type->string() : "";
 }
