@@ -149,18 +149,17 @@ Tree tokenize(const Settings& s, const Texts& texts, const Tree& row) {
     return Tree{{"input_ids", tensor(encoding.ids)},
                 {"attention_mask", tensor(encoding.attention_mask)},
                 {"token_type_ids", tensor(encoding.type_ids)},
-                {"labels", tensor(std::vector<std::int64_t>{row[s.label].integer()}, {})}};
+                {"labels", row[s.label].integer()}};
 }
 
 data::DataLoader loader_of(const Settings& s, const Texts& texts, const data::Table& table,
                            data::LoaderOptions options) {
-    const data::Table rows =
-        table.map([&s, &texts](const Tree& row) { return tokenize(s, texts, row); },
-                  {.remove_columns = table.column_names()});
+    data::Table rows = table.map([&s, &texts](const Tree& row) { return tokenize(s, texts, row); },
+                                 {.remove_columns = table.column_names()});
     const std::int64_t padding = texts.tokenizer.token_to_id("[PAD]").value_or(0);
     options.collate_fn = data::padding_collate({.padding_values = {{"input_ids", padding}}});
     options.num_workers = static_cast<int>(s.workers);
-    return data::DataLoader(rows, options);
+    return data::DataLoader(std::move(rows), options);  // the loader owns the table
 }
 
 // --- training
@@ -304,6 +303,8 @@ std::string sample_predictions(const Settings& s, const Texts& texts,
 }
 
 int run(Settings s) {
+    // --init-from names the base model, which is not the model to evaluate.
+    if (s.eval_only && s.resume.empty()) s.resume = "latest";
     s.apply();
     const Texts texts = load_texts(s);
     if (texts.classes.size() < 2)

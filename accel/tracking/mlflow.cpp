@@ -180,7 +180,7 @@ void MlflowTracker::start() {
     experiment_id_ = find_experiment();
     if (experiment_id_.empty()) {
         const std::int64_t now = now_in_ms();
-        experiment_id_ = str(now, 100000 + std::strtol(random_hex(4).c_str(), nullptr, 16));
+        experiment_id_ = str(now, 10000 + std::strtol(random_hex(4).c_str(), nullptr, 16));
         const std::string folder = store_ + "/" + experiment_id_;
         create_directories(folder);
         write_file_atomically(folder + "/meta.yaml",

@@ -70,7 +70,8 @@ inline void write_tables(const std::string& folder) {
 template <class F>
 void train(const std::string& folder, F&& each) {
     Training training(3, 2);
-    accel::Accelerator accelerator({.log_with = {"all"}, .project_dir = folder});
+    accel::Accelerator accelerator(
+        {.log_with = {"tensorboard", "jsonl", "csv"}, .project_dir = folder});
     accelerator.init_trackers(
         "run", {{"lr", 1234.5}, {"steps", 1234567}, {"deep", {{"rate", 1.25e-5}, {"on", true}}}});
     auto profile = accelerator.profile(

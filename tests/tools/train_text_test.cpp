@@ -44,7 +44,8 @@ class TrainText : public TrainerTest {
             const std::string text =
                 "w" + std::to_string(6 + i % 7) + " " + word + " w" + std::to_string(20 + i % 11);
             csv << text << ',' << word << '\n';
-            lines << to_json(Tree{{"first", word}, {"second", text}, {"kind", i % 3 == 0}}) << '\n';
+            lines << to_json(Tree{{"first", word}, {"second", text}, {"kind", i % 3 == 0}}, -1)
+                  << '\n';
         }
     }
     Arguments tiny(const std::string& out, const Arguments& more = {}) {
@@ -79,8 +80,9 @@ TEST_F(TrainText, ShowsTheConfusionMatrixInTheReport) {
 }
 
 TEST_F(TrainText, TrainsAnAdapterOnPairsOfJsonLines) {
-    Arguments flags = tiny("a", {"--text", "first", "--pair", "second", "--label", "kind",
-                                 "--lora-r", "4", "--workers", "2"});
+    Arguments flags =
+        tiny("a", {"--text", "first", "--pair", "second", "--label", "kind", "--lora-r", "4",
+                   "--workers", "2", "--steps", "120", "--lr", "0.03"});
     flags[3] = folder_ / "reviews.jsonl";
     const Ended ended = run(flags);
     ASSERT_EQ(ended.code, 0) << ended.text();

@@ -218,7 +218,11 @@ TEST(DispatchBatches, YieldsCompleteStepsBeforeThrowingADatasetError) {
             accel::prepare_data_loader(loader, group, dispatched());
             for (int again = 0; again < 2; ++again) {
                 Batches batches;
-                expect_error<ValueError>({"DataLoader", "sample 5: broken"}, [&] {
+                const char* const reader =
+                    group->rank() == 0
+                        ? "DataLoader: "
+                        : "dispatch_batches: process 0, which reads for process 1: DataLoader: ";
+                expect_error<ValueError>({reader, "sample 5: broken"}, [&] {
                     for (auto& batch : loader) {
                         EXPECT_FALSE(loader.end_of_dataloader());
                         batches.push_back(rows_of(batch));

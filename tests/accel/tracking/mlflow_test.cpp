@@ -179,7 +179,7 @@ TEST(MlflowTracker, ReadsMlflowsEnvironmentVariables) {
     EXPECT_THAT(read_file(experiment_of(folder / "store") + "/meta.yaml"),
                 HasSubstr("name: other\n"));
     const tests::EnvironmentVariable server("MLFLOW_TRACKING_URI", "http://localhost:5000");
-    expect_error<ValueError>({"MLFLOW_TRACKING_URI", "http://localhost:5000"},
+    expect_error<ValueError>({"mlflow: MLFLOW_TRACKING_URI", "http://localhost:5000"},
                              [&] { MlflowTracker refused(run_in(folder)); });
 }
 
@@ -191,10 +191,10 @@ TEST(MlflowTracker, RejectsTagsThatLeaveItsFolderAndUnknownOptions) {
         expect_error<ValueError>({"mlflow: a tag"}, [&] { tracker.log({{tag, 1}}, 1, {}); });
     tracker.finish();
     expect_error<UsageError>({"mlflow", "finish()"}, [&] { tracker.log({{"x", 1}}, 1, {}); });
-    expect_error<ValueError>({"run_nam", "run_name"}, [&] {
+    expect_error<ValueError>({"tracker 'mlflow': unknown option 'run_nam'", "run_name"}, [&] {
         MlflowTracker refused(run_in(folder, {{"run_nam", "x"}}));
     });
-    expect_error<ValueError>({"run_id", "'../a'"}, [&] {
+    expect_error<ValueError>({"mlflow: run_id", "'../a'"}, [&] {
         MlflowTracker refused(run_in(folder, {{"run_id", "../a"}}));
     });
 }
