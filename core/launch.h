@@ -1,4 +1,4 @@
-// Runs a lambda with the execution context of a tensor's device.
+// Runs kernels on the device of their operands.
 #pragma once
 
 #include <utility>

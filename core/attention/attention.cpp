@@ -199,7 +199,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                 ": with dropout, a RandomPartGuard must divide the heads (dimension 1): "
                 "it divides dimension ",
                 part.dim));
-    // The kernels need k and v of one shape, and mask_gradient() does not apply their dropout.
+    // The kernels need k and v of one shape, and mask_gradient() does not apply dropout.
     if (v.size(3) != k.size(3) || (is_learned(mask) && options.dropout_p > 0)) {
         kernels::AttentionParams params =
             attention_params({.scale = options.scale}, q.size(0), q.size(3), {});

@@ -15,8 +15,8 @@ void add_to(Tensor& sum, Tensor g, bool create_graph);
 // input.
 Tensor fit_to_input(const char* op, Tensor g, const Edge& edge);
 
-// Adds g to the gradient of a tensor. An undefined gradient becomes g, or a copy of g if other
-// handles refer to it.
+// Adds g to the gradient of a tensor. An undefined gradient becomes g or, without create_graph, a
+// copy of g unless g is contiguous and no other handle refers to its memory.
 void accumulate_grad(Tensor& grad, Tensor g, bool create_graph);
 
 }  // namespace axle::autograd

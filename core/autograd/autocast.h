@@ -30,7 +30,7 @@ class AutocastGuard {
 // Returns x cast to the autocast dtype, or x itself if autocast is off or x is f64, not floating or
 // undefined. Ops that are faster in low precision call this function for their inputs. If caching
 // is on, the cast of a leaf that requires a gradient is cached until the leaf changes. It is reused
-// for the leaf and its views.
+// for the leaf and, if the leaf is contiguous, for its views.
 Tensor autocast(const Tensor& x);
 // Returns x cast to f32 if autocast is on and x is f16 or bf16, else x. Called by ops that need f32
 // precision.

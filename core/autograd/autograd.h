@@ -121,8 +121,9 @@ using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 // tensor gets no gradient. Hooks of one tensor run in the order of registration. The gradient of a
 // half-precision leaf is in f32. A hook that was added before an in-place change of the tensor gets
 // the gradient of the earlier value. For a parameter of a distributed model, the gradient is that
-// of this process. Throws UsageError unless the tensor requires a gradient. A pass throws
-// ShapeError if the hook returns another shape, and DTypeError if it returns another dtype.
+// of this process. Throws UsageError unless the tensor requires a gradient and the hook is
+// callable. A pass throws ShapeError, DTypeError or DeviceError if the hook returns a gradient of
+// another shape, dtype or device.
 [[nodiscard]] HookHandle register_hook(const Tensor& tensor, GradientHook hook);
 // Makes passes of backward() and grad() add the gradient of this tensor, as hooks return it, to its
 // grad(), although it is not a leaf (torch.Tensor.retain_grad). Does nothing for a leaf. Throws

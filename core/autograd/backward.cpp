@@ -286,9 +286,8 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root; if it is not given, 1 for a root with one element. Messages start
-// with op. Throws UsageError if a gradient is missing or a root has no history, and ShapeError if
-// shapes differ.
+// Returns one gradient per root; if it is not given, 1 for a root with one element. Throws the
+// errors of backward() for invalid arguments. Messages start with op.
 std::vector<Tensor> start_gradients(const char* op, const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())

@@ -5,9 +5,9 @@
 
 namespace axle::distributions {
 
-// The parameters of a discrete distribution: floating probabilities or logits, of which exactly one
-// must be defined (ValueError). The logits of given probabilities are computed after limiting the
-// probabilities to [epsilon, 1 - epsilon] of the dtype, so that they are finite.
+// The parameters of a discrete distribution: probabilities or logits, of which exactly one must be
+// defined (ValueError) and floating (DTypeError). The logits of given probabilities are computed
+// after limiting the probabilities to [epsilon, 1 - epsilon] of the dtype, so that they are finite.
 struct ProbsOrLogits {
     Tensor probs = {}, logits = {};
 };

@@ -17,7 +17,7 @@
 namespace axle::distributions {
 
 // A parameter of a distribution: a floating tensor or a number. A number gets the dtype and device
-// of the other parameters, or f32 on the CPU if all parameters are numbers.
+// of the last parameter that is a tensor, or f32 on the CPU if all parameters are numbers.
 class Parameter {
   public:
     Parameter(const Tensor& tensor) : tensor_(tensor) {}  // NOLINT(google-explicit-constructor)
