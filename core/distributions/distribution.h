@@ -6,7 +6,9 @@
 //
 // The parameters of a distribution broadcast to its batch shape. One sample of each distribution of
 // the batch has the event shape: [] for one number, [n] for a vector. Parameters and values on the
-// CPU are checked (ValueError), unless validate_args is false.
+// CPU are checked (ValueError), unless validate_args is false. Constructors also throw ShapeError
+// if the parameters do not broadcast, DTypeError unless they are floating, and DeviceError if they
+// are on different devices.
 #pragma once
 
 #include <type_traits>

@@ -55,7 +55,8 @@ class Independent : public Distribution {
 
 // Returns the Kullback-Leibler divergence of p from q (see kl.h) for each distribution of the
 // broadcast batch: the sum of the divergences of the independent elements. Throws ValueError if p
-// and q differ in the number of reinterpreted dimensions.
+// and q differ in the number of reinterpreted dimensions, and the errors of the divergence of their
+// bases.
 template <class P, class Q>
 Tensor kl_divergence(const Independent<P>& p, const Independent<Q>& q) {
     if (p.ndims != q.ndims)

@@ -33,7 +33,8 @@ class MultivariateNormal : public Distribution {
 };
 
 // Returns the Kullback-Leibler divergence of p from q (see kl.h) for each distribution of the
-// broadcast batch. Throws ShapeError if the event shapes differ.
+// broadcast batch. Throws ShapeError if the event shapes differ, or if the batch shapes cannot be
+// broadcast.
 Tensor kl_divergence(const MultivariateNormal& p, const MultivariateNormal& q);
 
 }  // namespace axle::distributions

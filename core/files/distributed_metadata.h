@@ -49,8 +49,9 @@ struct DistributedMetadata {
 };
 
 // Returns the contents of a .metadata file. Throws FileError, without a path, if the pickle is
-// invalid or lacks the location of a chunk or value. Also throws FileError for objects of classes
-// that this metadata does not use. Does not check whether the chunks fit together.
+// invalid, exceeds the limits, or lacks the location of a chunk or value. Also throws FileError for
+// classes that this metadata does not use, unsupported dtypes and layouts, and transformed (for
+// example, compressed) data. Does not check whether the chunks fit together.
 DistributedMetadata read_distributed_metadata(std::span<const std::byte> pickle);
 
 }  // namespace axle

@@ -38,7 +38,7 @@ struct TorchFileOptions {
 // that are misaligned in the file are copied.
 Tree load_torch_file(const std::string& path, TorchFileOptions options = {});
 // Returns the value in the bytes of a file. Tensors share the memory of the bytes, which `owner`
-// keeps valid. Errors have no path.
+// keeps valid; data that are misaligned are copied. Errors have no path.
 Tree load_torch_file(std::span<std::byte> bytes, std::shared_ptr<const void> owner,
                      TorchFileOptions options = {});
 
