@@ -2,7 +2,7 @@
 // three operands, comparisons with a tolerance, logic, bits, and activations. core/ops.h includes
 // this header and states the rules of all ops.
 //
-// Functions that are not exact on integers convert integers to f32.
+// Elementary and special functions except square(), and most activations, convert integers to f32.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
 Tensor round(const Tensor& x);  // halfway numbers become even
 Tensor trunc(const Tensor& x);
-Tensor frac(const Tensor& x);  // x - trunc(x)
+Tensor frac(const Tensor& x);  // x - trunc(x); f32 for integers
 Tensor sign(const Tensor& x);  // -1, 0 or 1, also for integers; 0 for NaN
 
 // --- elementary and special functions (elementwise/special.cpp)

@@ -1,6 +1,5 @@
 // Reads zip files through the directory at their end. The local header before an entry may lack
-// sizes; it is used only to check the
-// name and to find the first byte of the data.
+// sizes; it is used only to check the name and to find the first byte of the data.
 #include "core/files/zip.h"
 
 #include <algorithm>

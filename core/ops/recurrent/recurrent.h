@@ -8,8 +8,8 @@
 namespace axle {
 
 // Return the next state. from_x and from_h are the products of the input and of the hidden state
-// with the weights, including biases; all tensors have one floating dtype, and gradients can be
-// differentiated again. Throw ShapeError if sizes do not match and DTypeError if dtypes differ.
+// with the weights, including biases. Gradients can be differentiated again. Throw ShapeError if
+// sizes do not match, and DTypeError unless all tensors have one floating dtype.
 
 // from_x and from_h are [B, 4H], the input, forget, cell and output gates of PyTorch's nn.LSTM, and
 // c is [B, H]. Returns the next h and c.
