@@ -10,9 +10,9 @@
 // Functions throw CudaError if a call of the CUDA runtime fails, and DeviceError if they need a
 // device that does not exist.
 //
-// In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
-// statistics are zero. Stream, Event, the functions that use them, and set_memory_limit() are not
-// defined.
+// In builds without CUDA, the query functions work, synchronize(), empty_cache() and
+// reset_peak_memory_stats() do nothing, and statistics are zero. Stream, Event, the functions that
+// use them, and set_memory_limit() are not defined.
 #pragma once
 
 #include <cstddef>

@@ -57,7 +57,8 @@ Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accu
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<std::int64_t> dim = {});
 
 // --- slices at indices along dim (selection/slices.cpp). index is [n], and source has n slices
-// with the shape of the slices of x (ShapeError). source has the dtype of x (DTypeError).
+// with the shape of the slices of x (ShapeError). source has the dtype of x (DTypeError); under
+// autocast, the floating dtypes of index_copy() can differ.
 // Returns a copy of x with alpha times the slices of source added.
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source,
                  Scalar alpha = 1);

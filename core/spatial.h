@@ -203,8 +203,9 @@ struct MaxUnpool3dOptions {
 // Return zeros to which the elements of x are copied, at the indices (i64, x's shape) that
 // max_pool1d_with_indices(), max_pool2d_with_indices() or max_pool3d_with_indices() returned. If an
 // index is repeated, one of its elements is copied. Throw ShapeError if x and the indices differ in
-// shape or if a dimension other than N is empty. Throw DTypeError unless the indices are i64,
-// ValueError for an invalid size, and IndexError for an index outside of the result.
+// shape or if a dimension other than N is empty. Throw DTypeError unless x is floating and the
+// indices are i64, ValueError for a kernel, stride, padding or size out of range, and IndexError
+// for an index outside of the result.
 Tensor max_unpool1d(const Tensor& x, const Tensor& indices, std::int64_t kernel,
                     const MaxUnpool1dOptions& options = {});
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, Size2 kernel,

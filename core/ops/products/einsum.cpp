@@ -271,8 +271,9 @@ Tensor einsum(const std::string& text, const std::vector<Tensor>& operands) {
     const profiler::OpScope scope("einsum");
     const Equation equation(text);
     if (operands.empty() || equation.inputs.size() != operands.size())
-        throw ValueError(str(equation.prefix(), "the equation has ", equation.inputs.size(),
-                             " operands, but ", operands.size(), " are given"));
+        throw ValueError(str(equation.prefix(), "the number of operands must be ",
+                             equation.inputs.size(), ", as in the equation: got ",
+                             operands.size()));
     check_defined("einsum", operands);
     for (const Tensor& x : operands) check_device("einsum", {&operands[0], &x});
     std::vector<int> ellipses;

@@ -1,4 +1,4 @@
-// Order statistics, by sorting or, for some kthvalue(), by selection.
+// Order statistics, by sorting or, for some values of k in kthvalue(), by selection.
 #include <limits>
 
 #include "core/autograd/autocast.h"

@@ -1,5 +1,4 @@
-// any(), all(), count_nonzero(), sums, means and products that skip or transform elements, and
-// logsumexp().
+// any(), all(), count_nonzero(), nansum(), nanmean(), prod() and logsumexp().
 #include <limits>
 
 #include "core/autograd/autocast.h"

@@ -1,5 +1,4 @@
-// Diagonals of matrices. diagonal() is a view. diagonal() and diag_embed() are the gradient rules
-// of each other.
+// Diagonals of matrices. diagonal() is a view, and also the gradient rule of diag_embed().
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
