@@ -27,7 +27,8 @@ Storage::Storage(std::size_t bytes, Device device, bool pinned)
                               : str("pinned memory: the device must be the CPU: it is ", device));
     if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
 #if !AXLE_CUDA
-    if (device.is_cuda()) throw DeviceError(str(device, ": ", cuda::why_unavailable()));
+    if (device.is_cuda())
+        throw DeviceError(str(device, ": ", cuda::why_unavailable(), "; use the CPU"));
 #else
     if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));
     if (device.is_cuda())

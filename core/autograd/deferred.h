@@ -32,7 +32,8 @@ class GradientQueue {
 
     // Computes the gradients in the order in which they were queued, accumulates them in the leaves
     // as backward() does, and calls the hooks of backward(). A leaf is final when all of its queued
-    // gradients are accumulated. The queue is empty afterwards.
+    // gradients are accumulated. The queue is empty afterwards. Throws UsageError if an earlier
+    // pass freed the graph.
     void flush();
     std::size_t size() const;
     // Returns the bytes of the tensors that the queue keeps for the computations.

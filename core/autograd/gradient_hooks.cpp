@@ -76,7 +76,8 @@ void retain_gradients(const Node& node, const Grads& dy, bool create_graph) {
 
 HookHandle register_hook(const Tensor& tensor, GradientHook hook) {
     check_differentiable("register_hook", tensor);
-    if (!hook) throw UsageError("register_hook: the hook is empty");
+    if (!hook)
+        throw UsageError("register_hook: the hook must be callable: it is an empty function");
     const std::uint64_t id = ++last_id;
     Meta& meta = meta_of(tensor);
     if (meta.node != nullptr) {

@@ -97,7 +97,7 @@ std::string random_hex(std::size_t digits) {
     for (std::size_t done = 0; done < digits;) {
         const ssize_t size = ::getrandom(text.data() + done, digits - done, 0);
         if (size < 0 && errno != EINTR)
-            throw Error(str("cannot get random bytes from the operating system: ",
+            throw Error(str("random_hex: cannot get random bytes from the operating system: ",
                             std::generic_category().message(errno)));
         if (size > 0) done += static_cast<std::size_t>(size);
     }

@@ -223,9 +223,9 @@ Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tr
     return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) {
         if (test ? test(leaf) : leaf.is_tensor()) return f(leaf);
         if (error_on_other_type)
-            throw ValueError(str(
-                op, ": ", path, " is ", name_of(leaf.kind()),
-                ", for which test() returns false; pass error_on_other_type = false to keep it"));
+            throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()),
+                                 test ? ", for which test() returns false" : ", not a tensor",
+                                 "; pass error_on_other_type = false to keep it"));
         return leaf;
     });
 }
