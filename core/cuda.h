@@ -4,8 +4,8 @@
 // stream. Work queued on a stream runs in order and asynchronously. Functions that read a value
 // (item(), to(cpu)) wait for the stream, and synchronize() waits for all streams. After waiting,
 // these functions throw the errors that kernels found in the data, such as an index out of range.
-// If the environment contains AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these
-// errors itself.
+// If the environment contains AXLE_CUDA_SYNC=1, every op waits for its kernels, except during a
+// graph capture, and throws these errors itself.
 //
 // Functions throw CudaError if a call of the CUDA runtime fails, and DeviceError if they need a
 // device that does not exist.

@@ -2,8 +2,9 @@
 // parentheses. The headers of the other families are listed at the end of this file.
 //
 // The following rules apply to all ops unless a comment states otherwise. Operands must be on one
-// device. Dtypes are promoted as in PyTorch. A negative dimension counts from the end. Results are
-// new tensors, except for the ops under "views".
+// device. Dtypes are promoted as in PyTorch. Under autocast (core/autograd/autocast.h), the rules
+// for dtypes apply after its casts. A negative dimension counts from the end. Results are new
+// tensors, except for the ops under "views".
 //
 // Ops throw UsageError for an undefined operand, DeviceError for operands on different devices, and
 // DTypeError for an unsupported dtype. They throw ShapeError for shapes that do not match, and

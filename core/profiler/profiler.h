@@ -10,8 +10,8 @@
 // Ops, backward rules, optimizer steps, batches and checkpoints open their own scopes. When
 // nothing is recorded, a scope costs one relaxed load and a branch. During a recording, a scope
 // reads the clock twice and appends to a buffer of its thread, without a lock; memory is allocated
-// once every few hundred scopes. RecordFunction and Communication first look up their name under a
-// lock.
+// once every few hundred scopes, and for recorded shapes. RecordFunction and Communication first
+// look up their name under a lock.
 //
 // A scope measures wall time on its thread. The time of a CPU op includes the work of the thread
 // pool.

@@ -5,7 +5,7 @@
 //     Tensor labels = batch["labels"].to(device);
 //     Tree state{{"epoch", 3}, {"betas", Tree::list({0.9, 0.999})}, {"nested", {{"ok", true}}}};
 //
-// Braces always create a map. Use Tree::list to create a list.
+// Braces never create a list. Use Tree::list to create one.
 #pragma once
 
 #include <array>
