@@ -60,10 +60,10 @@ Tensor remainder(const Tensor& a, Scalar b);
 inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
 inline Tensor operator%(const Tensor& a, Scalar b) { return remainder(a, b); }
 Tensor atan2(const Tensor& y, const Tensor& x);  // the angle of the point (x, y), in [-pi, pi]
+// Return start + weight * (end - start).
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
-Tensor lerp(const Tensor& start, const Tensor& end, double weight);  // start + weight (end - start)
-
-// Return x + value a b (addcmul) and x + value a / b (addcdiv).
+Tensor lerp(const Tensor& start, const Tensor& end, double weight);
+// Return x + value * a * b (addcmul) and x + value * a / b (addcdiv).
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 
@@ -89,7 +89,7 @@ Tensor signbit(const Tensor& x);  // whether x is negative or -0; false for NaN
 // Returns |a| with the sign of b. The sign of -0 is negative.
 Tensor copysign(const Tensor& a, const Tensor& b);
 Tensor hypot(const Tensor& a, const Tensor& b);       // sqrt(a^2 + b^2) without overflow
-Tensor xlogy(const Tensor& a, const Tensor& b);       // a ln b, and 0 where a is 0 (b not NaN)
+Tensor xlogy(const Tensor& a, const Tensor& b);       // a * ln(b), and 0 where a is 0 (b not NaN)
 Tensor sinc(const Tensor& x);                         // sin(pi x) / (pi x), and 1 where x is 0
 Tensor logaddexp(const Tensor& a, const Tensor& b);   // ln(e^a + e^b)
 Tensor logaddexp2(const Tensor& a, const Tensor& b);  // log2(2^a + 2^b)
@@ -145,11 +145,11 @@ Tensor softshrink(const Tensor& x, double lambda = 0.5);
 Tensor tanhshrink(const Tensor& x);  // x - tanh(x)
 // Returns x where it is above the threshold, and the value elsewhere.
 Tensor threshold(const Tensor& x, double threshold, double value);
-// Returns x where it is positive, and weight x elsewhere. The weight has one element, or is [C] for
-// x [N, C, ...] (or [C]).
+// Returns x where it is positive, and weight * x elsewhere. The weight has one element, or is [C]
+// for x [N, C, ...] (or [C]).
 Tensor prelu(const Tensor& x, const Tensor& weight);
-// Return a sigmoid(b), a silu(b) and a gelu(b) for the two halves a and b of x along dim (Shazeer,
-// arXiv:2002.05202). Throw ShapeError if x is 0-d or the size of dim is odd.
+// Return a * sigmoid(b), a * silu(b) and a * gelu(b) for the two halves a and b of x along dim
+// (Shazeer, arXiv:2002.05202). Throw ShapeError if x is 0-d or the size of dim is odd.
 Tensor glu(const Tensor& x, std::int64_t dim = -1);
 Tensor swiglu(const Tensor& x, std::int64_t dim = -1);
 Tensor geglu(const Tensor& x, std::int64_t dim = -1);

@@ -97,7 +97,7 @@ struct LocalResponseNormOptions {
     double beta = 0.75;
     double k = 1;
 };
-// Returns x / (k + alpha m)^beta, where m is the mean square over `size` neighboring channels, of
+// Returns x / (k + alpha * m)^beta, where m is the mean square over `size` neighboring channels, of
 // which those outside of x [N, C, ...] are 0 (Krizhevsky et al., 2012). Throws ShapeError unless x
 // has at least three dimensions, and ValueError unless size is positive.
 Tensor local_response_norm(const Tensor& x, std::int64_t size,
@@ -176,7 +176,7 @@ struct InterpolateOptions {
     bool align_corners = false;
     // Computes positions from the sizes, not from scale_factor. The mode area always does this.
     bool recompute_scale_factor = false;
-    // For bilinear and bicubic: a smaller result uses all pixels, as in Pillow.
+    // Makes a smaller result use all pixels, as in Pillow; for bilinear and bicubic only.
     bool antialias = false;
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor

@@ -56,9 +56,9 @@ struct KlDivOptions {
     KlDivReduction reduction = KlDivReduction::mean;
     bool log_target = false;  // whether the target contains log-probabilities
 };
-// Returns the terms target (ln target - x) of the Kullback-Leibler divergence of log-probabilities
-// x and probabilities target, which broadcast. With log_target, the terms are e^target (target -
-// x).
+// Returns the terms target * (ln(target) - x) of the Kullback-Leibler divergence of
+// log-probabilities x and probabilities target, which broadcast. With log_target, the terms are
+// e^target * (target - x).
 Tensor kl_div(const Tensor& x, const Tensor& target, const KlDivOptions& options = {});
 struct GaussianNllLossOptions {
     bool full = false;  // adds ln(2 pi) / 2
@@ -79,8 +79,8 @@ struct PoissonNllLossOptions {
     double eps = 1e-8;      // added to x before the logarithm if log_input is false
     Reduction reduction = Reduction::mean;
 };
-// Returns the negative log-likelihood of counts under Poisson distributions: e^x - target x for
-// means e^x, and x - target ln(x + eps) for means x. x and target broadcast.
+// Returns the negative log-likelihood of counts under Poisson distributions: e^x - target * x
+// for means e^x, and x - target * ln(x + eps) for means x. x and target broadcast.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target,
                         const PoissonNllLossOptions& options = {});
 struct CtcLossOptions {
@@ -120,7 +120,7 @@ struct HuberLossOptions {
     Tensor weight = {};                     // the factor of each loss, of x's shape
     Reduction reduction = Reduction::mean;  // the mean is over all elements
 };
-// For the differences d, returns d^2 / 2 where |d| < delta, else delta (|d| - delta / 2). Throws
+// For the differences d, returns d^2 / 2 where |d| < delta, else delta * (|d| - delta / 2). Throws
 // ValueError unless delta is positive.
 Tensor huber_loss(const Tensor& x, const Tensor& target, const HuberLossOptions& options = {});
 
@@ -163,14 +163,14 @@ Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
 
 // --- margins (losses/margin.cpp). The targets of the first three losses are 1 or -1, and broadcast
 // with x.
-// Returns ln(1 + e^(-target x)), which is finite for all finite x.
+// Returns ln(1 + e^(-target * x)), which is finite for all finite x.
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target,
                         Reduction reduction = Reduction::mean);
 struct MarginRankingLossOptions {
     double margin = 0;
     Reduction reduction = Reduction::mean;
 };
-// Returns max(0, margin - target (x1 - x2)). Throws ShapeError unless x1, x2 and target have the
+// Returns max(0, margin - target * (x1 - x2)). Throws ShapeError unless x1, x2 and target have the
 // same number of dimensions and broadcast.
 Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target,
                            const MarginRankingLossOptions& options = {});

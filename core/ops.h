@@ -175,7 +175,7 @@ Tensor mul(const Tensor& a, Scalar b);
 Tensor div(const Tensor& a, Scalar b);
 Tensor sub(Scalar a, const Tensor& b);
 Tensor div(Scalar a, const Tensor& b);
-// An integer to a negative power is truncated to an integer; it is 0 if the integer is 0.
+// A negative power of an integer is truncated to an integer, and is 0 for the integer 0.
 Tensor pow(const Tensor& a, const Tensor& b);
 // Throws ValueError for an integer tensor with a negative integer exponent.
 Tensor pow(const Tensor& a, Scalar exponent);

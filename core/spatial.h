@@ -142,7 +142,7 @@ struct FractionalMaxPool2dOptions {
 struct FractionalMaxPool3dOptions {
     std::optional<Size3> output_size = {};    // as in FractionalMaxPool2dOptions
     std::optional<Scale3> output_ratio = {};  // as in FractionalMaxPool2dOptions
-    // As in FractionalMaxPool2dOptions, but [N, C, 3]: for the depth, the height and the width.
+    // The numbers of FractionalMaxPool2dOptions, but [N, C, 3]: for the depth, height and width.
     Tensor random_samples = {};
 };
 // Divide each image or volume into windows of the kernel's size at random distances and return the

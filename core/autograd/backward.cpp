@@ -286,7 +286,7 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root; if it is not given, 1 for a root with one element. Throws the
+// Returns one gradient per root: the given gradient, or 1 for a root with one element. Throws the
 // errors of backward() for invalid arguments. Messages start with op.
 std::vector<Tensor> start_gradients(const char* op, const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {

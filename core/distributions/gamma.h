@@ -56,9 +56,10 @@ class Beta : public Distribution {
     Dirichlet pair_;
 };
 
-// Returns logarithms of samples of Gamma(concentration, 1) in the shape of the concentrations. The
-// gradient cannot be differentiated again. Throws DTypeError unless they are floating. Uses the
-// method of Marsaglia and Tsang, 2000, "A Simple Method for Generating Gamma Variables".
+// Returns logarithms of samples of Gamma(concentration, 1) in the shape of the concentrations.
+// Throws DTypeError unless the concentrations are floating. The gradient cannot be differentiated
+// again. Uses the method of Marsaglia and Tsang, 2000, "A Simple Method for Generating Gamma
+// Variables".
 Tensor standard_gamma_logarithm(const Tensor& concentration);
 // Returns d ln(z) / d concentration for ln(z), a logarithm of a sample of Gamma(concentration, 1).
 double standard_gamma_slope(double concentration, double logarithm);
