@@ -129,7 +129,7 @@ Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor elu(const Tensor& x, double alpha = 1);
 Tensor selu(const Tensor& x);
 Tensor celu(const Tensor& x, double alpha = 1);  // throws ValueError if alpha is 0
-// Returns ln(1 + e^(beta x)) / beta, and x where beta x is above the threshold.
+// Returns ln(1 + e^(beta * x)) / beta, and x where beta * x is above the threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 Tensor logsigmoid(const Tensor& x);
 Tensor mish(const Tensor& x);

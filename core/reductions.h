@@ -144,10 +144,10 @@ UniqueElements unique(const Tensor& x, std::optional<std::int64_t> dim = {});
 UniqueElements unique_consecutive(const Tensor& x, std::optional<std::int64_t> dim = {});
 // Return the positions (i64) at which the values must be inserted so that `sorted` remains in
 // ascending order. The position is the first possible position, or the last if `right` is true. NaN
-// is inserted after all elements. If `sorted` ends with NaN, numbers can be inserted after some of
-// them, as in PyTorch. `sorted` is 1-d, or has the same sizes as `values` in all
-// dimensions except the last. `sorter` (undefined, or indices of the shape of `sorted`) is the
-// order in which `sorted` is in ascending order. Throw ShapeError for other shapes. bucketize() is
+// is inserted after all elements. If `sorted` ends with NaNs, numbers can be inserted after some of
+// these NaNs, as in PyTorch. `sorted` is 1-d, or has the same sizes as `values` in all dimensions
+// except the last. `sorter` (undefined, or indices of the shape of `sorted`) is the order in which
+// `sorted` is in ascending order. Throw ShapeError for other shapes. bucketize() is
 // searchsorted(boundaries, x, right) for 1-d boundaries.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false,
                     const Tensor& sorter = {});
@@ -156,8 +156,8 @@ Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 
 // --- differences (reductions/differences.cpp)
 // Returns the n-th differences x[i + 1] - x[i] along dim, after cat({prepend, x, append}, dim). The
-// differences of booleans are exclusive or. Returns a copy of x if n is 0. Throws ShapeError if x
-// is 0-d, and ValueError if n is negative.
+// difference of two booleans is their exclusive or. Returns a copy of x if n is 0. Throws
+// ShapeError if x is 0-d, and ValueError if n is negative.
 Tensor diff(const Tensor& x, std::int64_t n = 1, std::int64_t dim = -1, const Tensor& prepend = {},
             const Tensor& append = {});
 // Return the integral of y along dim by the trapezoidal rule. The points have the distance dx or
