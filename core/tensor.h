@@ -392,9 +392,9 @@ class Tensor {
     std::shared_ptr<Impl> impl_;
 };
 
-// Prints the tensor as "tensor([[1, 2], [3, 4]], float32)". The text is shortened if the tensor has
-// more than 1000 elements. Waits until a GPU has computed the tensor. Throws DTypeError for a
-// storage dtype, and UsageError for a parameter that is sharded over processes.
+// Prints the tensor as "tensor([[1, 2], [3, 4]], float32)". If the tensor has more than 1000
+// elements, dimensions above 6 are shortened. Waits until a GPU has computed the tensor. Throws
+// DTypeError for a storage dtype, and UsageError for a parameter that is sharded over processes.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace axle

@@ -12,7 +12,7 @@
 namespace axle {
 namespace {
 
-constexpr std::int64_t kWhole = 1000;  // tensors with more elements are printed in part
+constexpr std::int64_t kWhole = 1000;  // the largest number of elements that are always printed
 constexpr std::int64_t kEdge = 3;
 
 std::string number(std::int64_t value, DType dtype) {
