@@ -12,7 +12,7 @@ extern "C" {
 // The version of this interface. It changes if a struct or the meaning of a field changes.
 #define AXLE_KERNEL_LIBRARY_VERSION 1
 
-// The dtypes of operands: the values of axle::DType.
+// The dtypes of operands, with the same values as in axle::DType.
 enum AxleDType {
     AXLE_F64 = 0,
     AXLE_F32 = 1,

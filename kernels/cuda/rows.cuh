@@ -1,9 +1,9 @@
 // Private to kernels: rows of a tensor, and teams of threads that process them.
 //
-// A team consists of lanes of one warp (their number is a power of two), or of a full block. It
-// holds a row in registers: pack p of the thread with number `rank` is pack p * size + rank of the
-// row. The assignment of elements to threads depends only on the row's length, not on its strides;
-// so a sum has the same bits for all strides.
+// A team consists of lanes of one warp (their number is a power of two), or of a full block. After
+// load_row(), it holds a row in registers: pack p of the thread with number `rank` is pack p * size
+// + rank of the row. The assignment of elements to threads depends only on the row's length, not on
+// its strides; so a sum has the same bits for all strides.
 #pragma once
 
 #include <algorithm>

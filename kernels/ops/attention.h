@@ -60,7 +60,8 @@ DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, Cons
 // Computes the gradients dq, dk and dv from dout. out and lse are the results of attention(), and
 // params must be the same as in that call. dout has out's shape. dq, dk and dv have the shapes and
 // dtypes of q, k and v, any strides, and must not overlap inputs. A gradient whose view has null
-// data is not computed.
+// data is not computed. Throws DeviceError if cuDNN dropped weights and cannot compute the
+// gradients.
 void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, ConstView v,
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);

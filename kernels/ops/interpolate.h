@@ -12,10 +12,10 @@ namespace axle::kernels {
 
 // The mapping from output index o of an axis to the input, with r = 1 / scale, or r = in / out if
 // scale is 0. Nearest-neighbor resizing reads element min(floor(o r), in - 1), or with `exact`,
-// element min(floor((o + 1/2) r), in - 1). Both are computed in f32, as in PyTorch. Bilinear
-// resizing interpolates at (o + 1/2) r - 1/2, clamped to the input. With align_corners, it
-// interpolates at o (in - 1) / (out - 1), or at 0 if out is 1. An axis whose size does not change
-// is copied, except with `exact` and a scale.
+// element min(floor((o + 1/2) r), in - 1); r and the argument of floor() are rounded to f32, as in
+// PyTorch. Bilinear resizing interpolates at (o + 1/2) r - 1/2, clamped to the input. With
+// align_corners, it interpolates at o (in - 1) / (out - 1), or at 0 if out is 1. An axis whose size
+// does not change is copied, except with `exact` and a scale.
 struct Resize {
     bool bilinear = false, align_corners = false, exact = false;
     double scale_h = 0, scale_w = 0;

@@ -33,12 +33,12 @@ struct MatmulEpilogue {
 // types are summed in f32 and rounded once. If it is i64, i32 or u8, c has the same dtype, values
 // wrap around on overflow, and the epilogue supports only `accumulate`.
 //
-// The order in which an element's terms are added depends only on K. On a CPU, it also depends on
-// the strides if M or N is 1. On a GPU with cuBLASLt, it depends on all arguments except the data
-// and, unless `on` is deterministic, on the measured time of the algorithms. On a GPU, intermediate
-// results may be rounded to c's dtype: the argument of an activation, and a product that is
-// multiplied by a slope. On CPUs with bf16 instructions (AVX512_BF16), bf16 products may treat
-// denormal elements, terms and sums as 0.
+// The order in which an element's terms are added depends on K and the dtypes. On a CPU, it also
+// depends on the strides if M or N is 1. On a GPU with cuBLASLt, it depends on all arguments except
+// the data and, unless `on` is deterministic, on the measured time of the algorithms. On a GPU,
+// intermediate results may be rounded to c's dtype: the argument of an activation, and a product
+// that is multiplied by a slope. On CPUs with bf16 instructions (AVX512_BF16), bf16 products may
+// treat denormal elements, terms and sums as 0.
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 

@@ -1,7 +1,7 @@
-// Elementary and special functions that are rarely on a hot path. kernels/ops/pointwise.h includes
-// this file. The formulas are compiled for scalars only, which kScalarOnly declares; GPUs convert
-// 16-bit operands to f32 first. The bitwise formulas are compiled for integers only.
-// unary_formulas.inl explains the other members.
+// Elementary and special functions that are rarely on a hot path, and bitwise functions.
+// kernels/ops/pointwise.h includes this file. All formulas are compiled for scalars only: bitwise
+// formulas (kBitwise) for integers, all other formulas (kScalarOnly) with 16-bit operands converted
+// to f32. unary_formulas.inl explains the other members.
 
 // clang-format off
 #define AXLE_SPECIAL_FORMULAS(X)                                                           \

@@ -22,8 +22,8 @@ AXLE_HOST_DEVICE T log_gamma(T x) {
 
 // Returns the derivative of order n + 1 of ln gamma(x), for n = 0 (the digamma function), 1 and 2.
 // It is computed by the recurrence, the reflection and the asymptotic series of Abramowitz and
-// Stegun, "Handbook of Mathematical Functions", 6.3 and 6.4. At integers x <= 0, it is NaN. As in
-// PyTorch, the digamma function of 0 is an infinity with the opposite sign of the zero.
+// Stegun, "Handbook of Mathematical Functions", 6.3 and 6.4. At integers x <= 0, it is NaN, except
+// that the digamma function of 0 is, as in PyTorch, an infinity with the opposite sign of the zero.
 template <class T>
 AXLE_HOST_DEVICE T polygamma(int n, T at) {
     constexpr double kPi = 3.14159265358979323846;

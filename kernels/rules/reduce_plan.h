@@ -15,7 +15,7 @@ struct DimList {
     int count = 0;
     std::int64_t size[kMaxDims] = {};
     std::int64_t x_stride[kMaxDims] = {};
-    std::int64_t y_stride[kMaxDims] = {};  // all 0 if y lacks these dimensions
+    std::int64_t y_stride[kMaxDims] = {};  // all 0 for reduced dimensions
 
     std::int64_t numel() const {
         std::int64_t n = 1;

@@ -102,7 +102,7 @@ class Correlator {
         return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
     }
 
-    // Sets the number of columns and rows per task. At least kMin columns let each panel of a be
+    // Sets the number of columns and rows per task. At least kMin columns let each packed panel be
     // reused from the cache; at most kMax columns keep the staged rows in L2. If there are then too
     // few tasks for all threads, the rows are split too.
     void cut() {

@@ -40,7 +40,7 @@ class TimedTile {
         std::vector<SumOf<Unit>>(static_cast<std::size_t>(rows_ * columns_));
 };
 
-// Returns whether bf16 pairs are at least as fast as f32, within a tenth. Takes the shortest of
+// Returns whether bf16 pairs take less than 1.1 times as long as f32. Takes the shortest of
 // several times, which alternate, so that other programs do not change the result. On known CPUs
 // the ratio of the times is about 2 or 1/2.
 bool pairs_are_fast() {

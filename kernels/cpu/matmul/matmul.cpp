@@ -10,8 +10,8 @@
 // If only few tiles would read a packed panel and the operand already has the panel's layout in
 // memory, the tile reads the operand directly.
 //
-// f16 operands are converted to f32 when they are packed. On CPUs without bf16 instructions, bf16
-// operands are converted, too.
+// f16 operands are converted to f32 when they are packed, and so are bf16 operands unless
+// uses_bf16_pairs() returns true.
 #include "kernels/ops/matmul.h"
 
 #include "kernels/cpu/targets.h"

@@ -1,5 +1,5 @@
-// Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
-// and the memory bandwidth limits its speed.
+// Norms, scaling, clamping and checks of many gradients in one call. The gradients are read at most
+// once, and memory bandwidth limits the speed.
 //
 // Norms are summed in f64. The gradients are treated as one sequence of elements. Every chunk of
 // the sequence has a partial sum, and the partial sums are combined in order. f32 lanes are

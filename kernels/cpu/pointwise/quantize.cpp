@@ -10,8 +10,8 @@
 namespace axle::kernels {
 namespace {
 
-// Calls f(i) for all elements. f(i) processes element i and returns magnitude_bits(x[i]), which can
-// be 0 if `largest` is null. If `largest` is not null, *largest becomes the maximum of itself and
+// Calls f(i) for all elements. f(i) processes element i and returns magnitude_bits(x[i]), or any
+// number if `largest` is null. If `largest` is not null, *largest becomes the maximum of itself and
 // all magnitudes.
 template <class F>
 void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {

@@ -1,6 +1,6 @@
 // Multinomial sampling, with one pass over each row in f64. With replacement, each sample is found
-// by a search in the row's cumulative sums. Without replacement, every weight gets a random key,
-// and the largest keys are selected.
+// by a search in the row's cumulative sums. Without replacement, every nonzero weight gets a random
+// key, and the largest keys are selected.
 #include <algorithm>
 #include <cmath>
 

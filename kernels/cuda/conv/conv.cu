@@ -62,7 +62,7 @@ struct Product {
     TapIndex<kTransposed> h, w;
     TripleIndex tap, pixel;
 
-    // In a convolution, the second dimension of w is the channel of the source and the first is the
+    // In a convolution, the second dimension of k is the channel of the source and the first is the
     // channel of the result. In a transposed convolution, these two dimensions are exchanged.
     Product(const ConstView& x, const ConstView& k, const ConstView& b,
             const ConvGeometry& geometry, const View& y)

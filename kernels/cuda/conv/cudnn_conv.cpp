@@ -133,8 +133,8 @@ bool has_layout(const ConstView& v, Layout layout) {
     return true;
 }
 
-// Returns the layout of the images x and y. If they do not both have one of the layouts, returns
-// NCHW, which most kernels of Axle read and write.
+// Returns NHWC if both images have this layout and do not both have the layout NCHW as well.
+// Otherwise returns NCHW, which most kernels of Axle read and write.
 Layout common_layout(const ConstView& x, const ConstView& y) {
     const bool nchw = has_layout(x, Layout::nchw) && has_layout(y, Layout::nchw);
     const bool nhwc = has_layout(x, Layout::nhwc) && has_layout(y, Layout::nhwc);

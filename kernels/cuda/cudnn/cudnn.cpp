@@ -30,7 +30,8 @@ std::unique_ptr<Functions> open() {
     library.bind("cudnnBackendExecute", f->execute);
     if (f->get_version() / 10000 != 9)
         throw DeviceError(str(current_op, ": cuDNN 9 is required: ", library.path(),
-                              " has version ", f->get_version()));
+                              " has version ", f->get_version(),
+                              "; set AXLE_LIBRARY_PATH to the folder of cuDNN 9"));
     return f;
 }
 

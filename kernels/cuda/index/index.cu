@@ -191,7 +191,7 @@ __global__ void scatter_in_order(Op op, DeviceWalk<3> lines, Line line, const In
     }
 }
 
-// True for types that a GPU can add atomically.
+// True for types that scatter_add() can add atomically.
 template <class T>
 inline constexpr bool kHasAtomicAdd =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||

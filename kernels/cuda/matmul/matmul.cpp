@@ -137,9 +137,9 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
                         at(views[i].data, views[i].dtype, offsets[i] + done * matrices[i]->batch);
             if (!lt_matmul(on, lt)) {
                 if (first) return false;
-                throw CudaError(str(
-                    current_op, ": cuBLASLt computed only a part of the batch: it rejected matrix ",
-                    done, " of row ", row));
+                throw CudaError(str(current_op, ": cuBLASLt rejected a call after it had computed ",
+                                    row * walk.width() + done, " of ", walk.rows() * walk.width(),
+                                    " matrices of the batch"));
             }
             first = false;
         }

@@ -1,6 +1,6 @@
 // The plan of a product is the algorithm that computes it. It is read from the tuning file, or it
 // is the algorithm that cuBLASLt recommends. A product that is large enough (should_tune()) is
-// tuned when it is used a second time. In deterministic mode it keeps the recommended algorithm,
+// tuned when it is used again. In deterministic mode it keeps the recommended algorithm,
 // because timing can choose another algorithm in every run.
 //
 // Algorithms that split the depth must add the parts in the type of the sums and in a separate

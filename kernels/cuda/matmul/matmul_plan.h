@@ -38,8 +38,8 @@ struct LtProduct {
 };
 
 // Queues the product. cublaslt() must not be null. Returns false, without queueing the product, if
-// cuBLASLt has no algorithm for it. Throws CudaError if cuBLASLt fails. The second call for a large
-// product can measure algorithms, which waits for the stream (matmul_tuning.h).
+// cuBLASLt has no algorithm for it. Throws CudaError if cuBLASLt fails. If a large product is used
+// again, the call can measure algorithms, which waits for the stream (matmul_tuning.h).
 bool lt_matmul(Cuda& on, const LtProduct& product);
 
 }  // namespace axle::kernels
