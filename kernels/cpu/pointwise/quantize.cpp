@@ -1,5 +1,5 @@
-// Quantization to 8 bits, in one pass over memory, one element at a time. It is not optimized,
-// because fp8 on CPUs is only used to test GPU programs.
+// Quantization to 8 bits, conversion back to f32, and the scales, one element at a time. This is
+// not optimized, because fp8 on CPUs is only used to test GPU programs.
 #include "kernels/ops/quantize.h"
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 // Rows of up to 8192 elements (4096 for f64) fit in the registers of a team of up to 512 threads.
 // For these rows, dy and x are read once and dx is written once. A block processes many rows, and
 // each thread accumulates the sums of its columns for dweight and dbias in registers. At the end
-// the block writes its sums, and a second kernel adds the sums of all blocks in a fixed order. The
-// GPU can run all blocks concurrently, so the order of summation depends on the shape and the GPU.
-// Longer rows use two kernels, one along rows for dx and one along columns for the sums, and read
-// memory up to three times.
+// the block writes its sums, and a second kernel adds the sums of all blocks in a fixed order.
+// There are at most as many blocks as the GPU runs concurrently, so the order of summation depends
+// on the shape and the GPU. Longer rows use two kernels, one along rows for dx and one along
+// columns for the sums, and read memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/norm.h"

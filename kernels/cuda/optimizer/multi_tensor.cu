@@ -1,6 +1,6 @@
-// Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
-// in packs of 16 bytes if a tensor is aligned, and the memory bandwidth limits its speed. Up to 16
-// blocks per multiprocessor iterate over the chunks of a table.
+// Norms, scaling, clamping and checks of many gradients in one call. The gradients are read at most
+// once, in packs of 16 bytes if a tensor is aligned, and memory bandwidth limits the speed. Up to
+// 16 blocks per multiprocessor iterate over the chunks of a table.
 //
 // Norms are summed in f64. Every block writes its partial result, and one block combines the
 // partial results in a fixed order. The assignment of chunks to blocks depends only on the rows and

@@ -1,6 +1,6 @@
-// Quantization to 8 bits, in one pass over memory that writes 1 byte per element. The largest
-// absolute value is computed with an atomic maximum of bits, which have the same order as
-// non-negative floats. A thread processes up to four elements at a time.
+// Quantization to 8 bits, conversion back to f32, and the scales. Quantization is one pass over
+// memory. The largest absolute value is computed with an atomic maximum of bits, which have the
+// same order as non-negative floats. A thread quantizes up to four elements at a time.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"

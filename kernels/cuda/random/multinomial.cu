@@ -1,6 +1,6 @@
 // Multinomial sampling. With replacement, a block writes the cumulative sums of a row to scratch
-// memory and finds each sample by binary search. Without replacement, every weight gets a random
-// key, and the elements with the largest keys are selected by the code that topk uses.
+// memory and finds each sample by binary search. Without replacement, every nonzero weight gets a
+// random key, and the elements with the largest keys are selected by the code that topk uses.
 //
 // The samples are the same as with sequential sums, although the scan adds in another order. In
 // both orders, at most n roundings separate a sum from the exact sum. In rare cases, a target is so
