@@ -11,7 +11,7 @@ struct BilinearOptions {
     bool bias = true;
 };
 
-// y_k = a^T weight_k b + bias_k
+// The bilinear map y_k = a^T weight_k b + bias_k.
 class Bilinear : public Model<Bilinear> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in1), as

@@ -9,8 +9,8 @@ namespace axle::nn {
 
 // Dropout of channels: in training mode, sets each channel of each sample to zero with probability
 // p and multiplies the other channels by 1 / (1 - p). In evaluation mode, returns the input. x is
-// [N, C, ...] with kSpatial further dimensions, or [C, ...] without N. As in PyTorch, Dropout2d
-// treats three dimensions as [N, C, L].
+// [N, C, ...] with kSpatial further dimensions, or [C, ...] without N, except that Dropout2d treats
+// three dimensions as [N, C, L], as in PyTorch.
 template <int kSpatial>
 class ChannelDropout : public Model<ChannelDropout<kSpatial>> {
   public:

@@ -1,7 +1,7 @@
 // Modules that pool signals [N, C, L] or [C, L], and volumes [N, C, D, H, W] or [C, D, H, W]. Also
-// declares modules for fractional max pooling, power-average pooling and max unpooling, with those
-// for images. Each module calls the op of the same name in core/spatial.h, which documents options
-// and errors. The other modules for images are in nn/layers/pool.h.
+// declares modules for fractional max pooling, power-average pooling and max unpooling, including
+// the modules for images. Each module calls the op of the same name in core/spatial.h, which
+// documents options and errors. The other modules for images are in nn/layers/pool.h.
 #pragma once
 
 #include <cstdint>
