@@ -31,7 +31,7 @@ class MaxNorm {
     explicit operator bool() const { return apply_ != nullptr; }
     double operator*() const { return limit_; }
     // Scales the rows of the table [rows, width] whose index is in `ids` and whose p-norm exceeds
-    // the limit, in place, to this norm. Does nothing without a limit.
+    // the limit, in place, so that their p-norm is the limit. Does nothing without a limit.
     void apply(const Tensor& table, const Tensor& ids, double p) const {
         if (apply_ != nullptr) apply_(table, ids, p, limit_);
     }
@@ -44,8 +44,8 @@ class MaxNorm {
 };
 
 struct EmbeddingOptions {
-    // Before a lookup, the rows that it reads are scaled to this norm if their norm is larger, in
-    // place and without a gradient.
+    // Before a lookup, the rows that it reads are scaled to the norm max_norm if their norm is
+    // larger, in place and without a gradient.
     MaxNorm max_norm = {};
     double norm_type = 2;  // the p of the norm
     // Divides the gradient of a row by the number of times that it occurs in ids.

@@ -130,8 +130,8 @@ class GroupNorm : public Model<GroupNorm> {
     // Throws ValueError unless both numbers are positive and channels is a multiple of groups.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
     // Returns a tensor of the shape of x [N, channels, ...]. Throws ShapeError if x has another
-    // number of channels; without affine, only if its number is not a multiple of groups, as in
-    // PyTorch.
+    // number of channels; without affine, only if the number of channels is not a multiple of
+    // groups, as in PyTorch.
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
