@@ -9,8 +9,9 @@
 // and the peak memory. bench/peers/train_step.py runs the same steps in PyTorch, and
 // bench/peers/compare runs the two programs in turn. Processes that axle launch has started average
 // their gradients, and rank 0 prints. With --sharding, the processes of a GPT shard its parameters,
-// with one unit for each block. Weights and data are then hashes (bench/hashed.h), and each process
-// has its own data. Also prints the losses of the first steps, which bench/peers/compare compares.
+// with one unit for each block. Weights and data are then hashes (bench/hashed.h), each process has
+// its own data, and the line has the losses of the first steps, which bench/peers/compare compares.
+// Without --sharding, the line has only the first loss.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,

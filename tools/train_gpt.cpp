@@ -133,7 +133,8 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, bool is_new) {
     return tokenizer;
 }
 
-// The tokens stay in their file, which can be larger than the memory.
+// Opens the file of --data and splits its tokens. They stay in the file, which can be larger than
+// the memory.
 Corpus load_corpus(const Settings& s, bool is_new) {
     std::unique_ptr<data::Tokenizer> tokenizer;
     if (!s.data.ends_with(".bin")) tokenizer = tokenizer_for(s, is_new);
@@ -152,9 +153,9 @@ Corpus load_corpus(const Settings& s, bool is_new) {
 
 // --- training
 
-// Returns the mean loss in nats over all blocks of a split. The loader is prepared after --resume,
-// because its position is not part of a checkpoint. The model returns one loss per batch, so
-// repeated blocks are removed from the batch before the model is called.
+// Returns the mean loss in nats over all blocks of a split, and the perplexity. The loader is
+// prepared after --resume, because its position is not part of a checkpoint. The model returns one
+// loss per batch, so repeated blocks are removed from the batch before the model is called.
 Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks) {
     const NoGrad no_grad;
     model.eval();
@@ -278,7 +279,7 @@ int run(Settings s) {
     const Corpus corpus = load_corpus(s, s.resume.empty());
     if (!model) {
         s.model.vocab_size = corpus.vocab_size;
-        // With --use_fsdp or stage 3, no process needs memory for the whole model.
+        // With --use_fsdp or ZeRO stage 3, no process needs memory for the whole model.
         const nn::init::DeferredWeights scope;
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {

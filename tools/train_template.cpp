@@ -134,7 +134,7 @@ struct StepMetrics {
         const Tensor value = batch_loss.detach();
         loss_sum = batches++ == 0 ? value : loss_sum + value;
     }
-    // Sets the loss to the mean over the batches of the update and the processes, and memory_gb.
+    // Sets memory_gb, and the loss to the mean over the batches of the update and the processes.
     void end_update(Accelerator& accelerator) {
         const Device device = accelerator.device();
         const std::int64_t reserved = device.is_cuda() ? cuda::memory_stats(device.index).reserved

@@ -249,7 +249,7 @@ trainer::Outcome train(const Settings& s, const Texts& texts, Classifier& classi
 
 // --- the report
 
-// Returns the predicted classes of all rows.
+// Returns the predicted classes of all texts for validation.
 std::vector<std::int64_t> predictions(const Settings& s, const Texts& texts, Classifier& model) {
     const NoGrad no_grad;
     model.eval();

@@ -279,7 +279,8 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
     return run.finish();
 }
 
-// Returns pictures of the first test images, with predictions and labels as captions.
+// Returns pictures of the first test images. A caption has the predicted class, its probability
+// and, if the prediction is wrong, the label.
 std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images& images,
                                                 Classifier& model) {
     const NoGrad no_grad;

@@ -53,8 +53,8 @@ struct Options {
     // values as defaults.
     void add_to(CommandLine& line);
     // Sets up processes, threads, seed, device and the folder `out`. After this, only one process
-    // of each machine writes to std::cout. With eval_only and without weights, the latest
-    // checkpoint is resumed. Throws DeviceError, FileError or CommError if a step fails.
+    // of each machine writes to std::cout. With eval_only, `resume` becomes "latest" if neither
+    // `resume` nor `init_from` is set. Throws DeviceError, FileError or CommError if a step fails.
     //
     // Sets `accumulation` to ACCELERATE_GRADIENT_ACCUMULATION_STEPS if this variable is set. If
     // axle launch has restarted the job on fewer machines, increases it, so that an update has the

@@ -32,21 +32,22 @@ struct MultinodeHosts {
 // Returns the slots of a machine as a list, such as "0,2".
 std::string slot_list(const HostSlots& host);
 
-// Parses a hostfile: a line such as `worker-0 slots=4` for each machine. Empty lines and lines that
-// begin with # are ignored. Throws ValueError, with `name` and the line, for other lines, machines
-// that are listed twice, numbers of slots that are not from 1 to 1024, and files without a machine.
-// Also throws ValueError for names that begin with - or have characters other than letters, digits
-// and "._-:".
+// Parses a hostfile: a line such as `worker-0 slots=4` for each machine. Empty lines, lines that
+// begin with #, and comments after the slots (` # ...`) are ignored. Throws ValueError, with `name`
+// and the line, for other lines, machines that are listed twice, numbers of slots that are not from
+// 1 to 1024, and files without a machine. Also throws ValueError for names that begin with - or
+// have characters other than letters, digits and "._-:".
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
 // Reads and parses a file. Throws FileError if it cannot be read or has more than kMaxHostfile
 // bytes, and the errors of parse_hostfile().
 std::vector<HostSlots> read_hostfile(const std::string& path);
 
-// Returns the machines and slots that a filter leaves, in the order of `hosts`. A filter is a list
-// of machines separated by @. A machine can be followed by a colon and a list of slots; by default,
-// all its slots are selected: `worker-0@worker-1:0,2`. At most one of the filters may be given.
-// Throws ValueError if both are given, if a filter is malformed or names a machine or slot that
-// does not exist, and if no slot is left.
+// Returns the slots that `inclusion` selects, or all slots except those that `exclusion` selects,
+// with their machines in the order of `hosts`. A filter is a list of machines separated by @, such
+// as `worker-0@worker-1:0,2`. A machine can be followed by a colon and a list of slots; by default,
+// all its slots are selected. At most one of the filters may be given. Throws ValueError if both
+// are given, if a filter is malformed or names a machine or slot that does not exist, and if no
+// slot is left.
 std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::string& inclusion,
                                     const std::string& exclusion);
 

@@ -47,7 +47,7 @@ bool has_characters(const std::string& path) {
     return type != nullptr && type->is_string() && type->string() == "char";
 }
 
-// The tokenizer of the model, and the text of its tokens one by one.
+// The tokenizer of the model, which also converts generated tokens to text one by one.
 class Text {
   public:
     Text(const GenerateSettings& s, std::int64_t vocab_size) {
