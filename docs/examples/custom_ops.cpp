@@ -8,7 +8,7 @@ using axle::Tensor;
 namespace {
 
 // [composed]
-// The pinball loss, whose minimum is the given quantile of the targets.
+// Returns the pinball loss, which is smallest if x is the given quantile of the targets.
 Tensor pinball_loss(const Tensor& x, const Tensor& target, double quantile) {
     const Tensor difference = target - x;
     return maximum(difference * quantile, difference * (quantile - 1)).mean();

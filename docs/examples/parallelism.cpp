@@ -60,7 +60,7 @@ void train_net(const std::string&) {
     Tensor x = axle::ones({2, 8});  // equal on all ranks
     net(x).sum().backward();
     sgd.step();
-    axle::nn::StateDict whole = axle::dist::full_state_dict(net);  // has tensors on rank 0
+    axle::nn::StateDict whole = axle::dist::full_state_dict(net);  // has tensors only on rank 0
     // [/plan]
     if (group->rank() == 0 && whole.size() != 4) std::exit(1);
 }

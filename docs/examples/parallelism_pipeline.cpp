@@ -74,7 +74,7 @@ void train_with_engine(const std::string&) {
     // [/engine]
 }
 
-// A user-defined model. The program below describes it as a list of pieces.
+// A user-defined model, which train_pieces() describes as a list of pieces.
 struct Net : axle::nn::Model<Net> {
     axle::nn::Linear in{8, 32}, hidden{32, 32}, out{32, 4};
     void visit(axle::nn::Visitor& v) override { v("in", in), v("hidden", hidden), v("out", out); }

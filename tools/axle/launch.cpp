@@ -151,7 +151,8 @@ dist::MachinesOptions machines_of(const LaunchPlan& plan, const LaunchFlags& fla
     return options;
 }
 
-// Returns a command for each process of this machine, with the variables of environment_of().
+// Returns a command for each process of this machine, with its variables: those of the plan and of
+// environment_of().
 std::vector<dist::Command> commands_of(const LaunchPlan& plan, const dist::JobNode& node) {
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {

@@ -13,7 +13,7 @@ namespace nn = axle::nn;
 constexpr std::int64_t kSize = 16, kNoise = 16, kWidth = 16, kBatch = 64;
 
 // [networks]
-// Sets the initial weights of the paper, for the modules of a network.
+// Sets the weights of a convolution or batch norm to random values, as in the paper.
 void initialize(nn::Module& module) {
     if (auto* conv = dynamic_cast<nn::Conv2d*>(&module)) nn::init::normal_(conv->weight, 0, 0.02);
     if (auto* conv = dynamic_cast<nn::ConvTranspose2d*>(&module))

@@ -41,7 +41,8 @@ class CartPole {
 class Policy : public nn::Model<Policy> {
   public:
     struct Output {
-        Tensor log_probs, value;  // log_probs [2], one per action; value [1], the expected return
+        Tensor log_probs;  // [2], one per action
+        Tensor value;      // [1], the expected normalized return
 
         template <class F>
         void visit(F&& f) {
@@ -65,7 +66,7 @@ int main() {
     axle::manual_seed(3);
     Policy policy;
     axle::optim::Adam optimizer(policy.parameters(), {.lr = 1e-2});
-    double running = 10;  // moving average of the number of steps until the pole falls
+    double running = 10;  // moving average of the number of steps in an episode
     for (int episode = 0; episode < 400 && running < 120; ++episode) {
         // [episode]
         CartPole cart;

@@ -99,7 +99,8 @@ int main() {
     axle::optim::AdamW optimizer(model.parameters(), {.lr = 1e-2});
     axle::optim::StepLR scheduler(optimizer, 6, 0.3);
     // [loop]
-    const auto run = [&](const Tensor& text) {  // returns the mean loss
+    // Returns the mean loss of a text. In training mode, also trains the model on it.
+    const auto run = [&](const Tensor& text) {
         nn::LSTMState state;
         double total = 0;
         std::int64_t parts = 0;
