@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/files/file.h"
 #include "core/text/text.h"
 #include "core/version.h"
 #include "kernels/error.h"
@@ -63,7 +64,7 @@ int run(std::vector<std::string> arguments) {
         names.emplace_back(known.name);
     }
     const std::string near = nearest(name, names);
-    throw UsageError("unknown command '" + name + "'" +
+    throw UsageError("unknown command " + in_quotes(name) +
                      (near.empty() ? "; see axle --help" : "; did you mean " + near + "?"));
 }
 

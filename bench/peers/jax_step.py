@@ -98,7 +98,7 @@ def batch_norm(x, scale, shift):
 
 
 def resnet18(batch):
-    """Without running statistics, which favours JAX a little."""
+    """Without running statistics, which favors JAX a little."""
 
     def norm(channels):
         return jnp.ones(channels), jnp.zeros(channels)

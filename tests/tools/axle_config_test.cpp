@@ -94,7 +94,7 @@ TEST(Questionnaire, RepeatsQuestionsAfterInvalidAnswers) {
     EXPECT_EQ(config.main_process_port, 29500);
     EXPECT_THAT(questions, HasSubstr("Please enter a number from 1 to 5."));
     EXPECT_THAT(questions, HasSubstr("Please enter a number from 0 to 1."));
-    EXPECT_THAT(questions, HasSubstr("This has no default."));
+    EXPECT_THAT(questions, HasSubstr("Please enter a text; there is no default."));
     EXPECT_THAT(questions, HasSubstr("Please enter yes or no."));
     EXPECT_THAT(questions, HasSubstr("Please enter a multiple of 2."));
 }

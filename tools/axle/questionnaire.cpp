@@ -41,7 +41,7 @@ class Asker {
         std::string answer;
         ask(question, standard, [&](const std::string& line) {
             answer = line;
-            return line.empty() ? "This has no default." : "";
+            return line.empty() ? "Please enter a text; there is no default." : "";
         });
         return answer;
     }

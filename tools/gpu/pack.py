@@ -3,7 +3,7 @@
 A pack is a folder:
 
     bin/            test_cuda, bench_gpu_kernels and bench_train_step, stripped
-    lib/            libaxle.so, and the shared libraries that are not part of glibc
+    lib/            libaxle.so, and the shared libraries that are not part of glibc or the driver
     tools/          gpu_gate and tools/gpu/
     bench/peers/    the comparison with PyTorch
     manifest.json   commit, hash of the sources, compute capabilities, hash of each file

@@ -1,6 +1,7 @@
 #include "tools/trainer/command_line.h"
 
 #include "accel/config/config.h"
+#include "core/files/file.h"
 #include "core/text/text.h"
 #include "core/version.h"
 #include "kernels/error.h"
@@ -75,7 +76,7 @@ void throw_unknown(const std::string& what, const std::string& name,
     const std::string near = nearest(name, known);
     std::string all;
     for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
-    throw UsageError("unknown " + what + " '" + name + "'" +
+    throw UsageError("unknown " + what + " " + in_quotes(name) +
                      (near.empty() ? "; expected one of " + all : "; did you mean " + near + "?"));
 }
 
