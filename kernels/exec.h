@@ -79,11 +79,11 @@ inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
 // The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels throw CudaError if
-// their launch fails. They return without waiting for the GPU, except that matrix products wait
-// when they measure algorithms (kernels/cuda/matmul/matmul_tuning.h). The memory of their arguments
-// must stay valid until the stream has executed them. Not thread-safe: each thread that calls
-// kernels has its own Cuda, and must make the device of this Cuda its current device before the
-// call.
+// their launch fails. They return without waiting for the GPU, with two exceptions: matrix products
+// wait when they measure algorithms (kernels/cuda/matmul/matmul_tuning.h), and the first kernel
+// that can report an error waits in error_slot(). The memory of their arguments must stay valid
+// until the stream has executed them. Not thread-safe: each thread that calls kernels has its own
+// Cuda, and must make the device of this Cuda its current device before the call.
 class Cuda {
   public:
     // The allocator of scratch memory. Freed memory can be reused immediately by the next request
@@ -115,8 +115,8 @@ class Cuda {
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
     // wait: the result is complete only if the stream has been synchronized before.
     DeviceErrorRecord take_error();
-    // Returns the memory in which kernels report errors (kernels/cuda/error_slot.h). Allocates it
-    // in the first call, and throws CudaError if this fails.
+    // Returns the memory in which kernels report errors (kernels/cuda/error_slot.h). The first call
+    // allocates and clears it, waits until it is cleared, and throws CudaError if this fails.
     struct ErrorSlot;
     ErrorSlot* error_slot();
 

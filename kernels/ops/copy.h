@@ -23,7 +23,7 @@ void fill(Cuda& on, std::int64_t value, View y);
 
 // Sets y[i] = start + i * step. y is 1-d, with any compute dtype and stride. The values are
 // computed in f64. For integer dtypes and booleans, they are truncated towards zero first, and must
-// be inside of i64.
+// be in the range of i64.
 void arange(Cpu& on, double start, double step, View y);
 void arange(Cuda& on, double start, double step, View y);
 

@@ -106,7 +106,7 @@ HWY_INLINE float extreme_block(const float* x, std::int64_t n) {
 float simd_max_block(const float* x, std::int64_t n) { return extreme_block<Larger>(x, n); }
 float simd_min_block(const float* x, std::int64_t n) { return extreme_block<Smaller>(x, n); }
 
-// Adds the elements of v to total, in f64. Only the first `left` elements are added unless kWhole.
+// Adds element i of v to total[i], in f64. Only the first `left` elements are added unless kWhole.
 template <bool kWhole>
 HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
 #if HWY_TARGET != HWY_SCALAR

@@ -153,7 +153,8 @@ __device__ void update_elements(const Slot& slot, int mode, unsigned arrays, con
     }
 }
 
-// Returns whether N elements can be loaded with one aligned access, or the pointer is null.
+// Returns whether N elements can be loaded with one aligned access of at most 16 bytes. The address
+// of a null pointer counts as aligned.
 template <int N>
 __device__ bool in_packs(const void* data, DType dtype) {
     const std::int64_t size = size_of(dtype) * N;
