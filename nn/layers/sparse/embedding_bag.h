@@ -31,8 +31,8 @@ Tensor embedding_bag(const Tensor& ids, const Tensor& weight, const Tensor& offs
                      const Tensor& per_sample_weights = {},
                      const EmbeddingBagOptions& options = {});
 
-// Calls embedding_bag() with a table that is initialized from a standard normal distribution, as in
-// PyTorch.
+// Calls embedding_bag() with a table that is initialized, as in PyTorch, from a standard normal
+// distribution; the row of padding_idx is zero.
 class EmbeddingBag : public Model<EmbeddingBag> {
   public:
     // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
