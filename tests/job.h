@@ -16,7 +16,8 @@ struct RankOutcome {
     bool reported = false;  // false if the rank died, or was killed by wait()
     std::string text;       // result of the function, or "threw: " and the text of the exception
     int status = 0;         // status from waitpid
-    double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
+    double seconds =
+        0;  // time from the last Job::start_clock(), or from the job's start, to the report
 };
 
 // A job whose ranks are forked processes. Forking must be possible (see tests/fork.h). The

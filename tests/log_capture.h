@@ -1,4 +1,4 @@
-// Captures log messages for the lifetime of the object.
+// Captures log messages while a LogCapture exists.
 #pragma once
 
 #include <mutex>

@@ -1,6 +1,6 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
-// tests/core/ops/ and tests/cuda/ run the cases, and bench/ times their `large` rows. A test
-// checks that every op that the headers of core/ declare has a case.
+// tests/core/ and tests/cuda/ run the cases, and bench/ times their `large` rows.
+// tests/core/ops/coverage_test.cpp checks that all ops have cases.
 #pragma once
 
 #include <functional>

@@ -20,7 +20,7 @@ inline nlohmann::json read_json(const std::string& path) {
 }
 
 // Returns the recorded cases in a file of tests/vectors/. If the variable AXLE_VECTORS is set,
-// reads the file with the same name in its folder instead.
+// reads the file with the same name in the folder that it names instead.
 inline nlohmann::json vectors(const std::string& file) {
     const char* folder = std::getenv("AXLE_VECTORS");
     return read_json(std::string(folder != nullptr ? folder : AXLE_TESTS_DIR "/vectors") + "/" +

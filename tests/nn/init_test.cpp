@@ -1,5 +1,4 @@
-// Tests the initializers that fill matrices and weights. The uniform initializers are also tested
-// in layers/layers_test.cpp.
+// Tests the initializers of nn/init.h. layers/layers_test.cpp also tests some of them.
 #include "nn/init.h"
 
 #include <cmath>

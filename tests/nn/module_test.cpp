@@ -305,7 +305,7 @@ TEST(Module, KeepsTiedWeightsWhenMoved) {
     EXPECT_TRUE(moved.head.weight.is_same(weight));
 }
 
-// A module with a computed buffer. It is saved only if `persistent` is true.
+// A module with a computed buffer, which is saved only if `persistent` is true.
 struct Windowed : nn::Model<Windowed> {
     explicit Windowed(bool persistent_) : persistent(persistent_) {
         weight = nn::init::parameter({3});

@@ -38,7 +38,7 @@ struct RecordedCase {
         layer.load_state_dict(state);
     }
     // Compares results, and the gradients of parameters and arguments. `outputs` contains the
-    // recorded results by name.
+    // results under their recorded names.
     void check(const nn::Module& layer, const std::map<std::string, Tensor>& outputs,
                double tolerance = 1e-12) const {
         Tensor loss = zeros({}, {f64});

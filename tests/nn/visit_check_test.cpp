@@ -1,4 +1,5 @@
-// Tests that state_dict() rejects members that visit() does not name, and names that it uses twice.
+// Tests that state_dict() rejects members that visit() does not name, and names that visit() uses
+// twice.
 #include <array>
 #include <cstddef>
 #include <memory>

@@ -29,7 +29,8 @@ TEST(ScaledDotProductAttention, ComputesTheGradientOfAMaskWithDropout) {
     };
     Tensor mask = start.clone().set_requires_grad();
     loss_at(mask).backward();
-    // With a mask that requires a gradient, the kept elements are those of dropout().
+    // The mask requires a gradient in every call, because other masks use another implementation,
+    // which drops other weights.
     const auto value_at = [&](double step) {
         Tensor near = (start + direction * step).set_requires_grad();
         return loss_at(near).item();

@@ -1,4 +1,5 @@
-// Tests that dropout of a part of a tensor drops the same elements as dropout of the whole tensor.
+// Tests that dropout and attention drop the same elements in a part of a tensor as in the whole
+// tensor.
 #include "core/autograd/random_part.h"
 
 #include "core/ops.h"
@@ -16,7 +17,7 @@ Tensor part_of(const Tensor& x, const RandomPart& part) {
 }
 
 TEST(RandomPart, DropsTheSameElementsAsTheWholeTensor) {
-    // Some parts of the second shape begin within a block of four random numbers.
+    // Some parts begin within a block of four random numbers.
     for (const Shape& shape : {Shape{3, 4, 8}, Shape{3, 6, 5}, Shape{4, 1, 3}})
         for (int dim = 0; dim < 3; ++dim)
             for (std::int64_t parts = 1; parts <= 3; ++parts) {

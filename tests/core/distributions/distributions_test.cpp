@@ -1,5 +1,5 @@
-// Tests densities, entropies, moments and divergences against PyTorch, and samples against the
-// distribution functions.
+// Tests densities, entropies, moments and divergences against PyTorch, samples against the
+// distribution functions, and errors.
 #include "core/distributions/distributions.h"
 
 #include <cmath>

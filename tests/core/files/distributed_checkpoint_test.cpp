@@ -1,5 +1,5 @@
 // Tests DistributedCheckpoint with checkpoints written by tests/golden/record_dcp.py, and with
-// damaged checkpoints.
+// valid and damaged checkpoints that the tests write.
 #include "core/files/distributed_checkpoint.h"
 
 #include <filesystem>

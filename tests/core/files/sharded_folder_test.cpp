@@ -20,8 +20,8 @@ Tree write_parts(const std::string& folder, int rank, const std::vector<TensorPa
     return entries_of(rank, parts);
 }
 
-// Writes a tensor of shape [3, 4] and an empty tensor. Cuts the first tensor into parts of the
-// given sizes, one part for each rank. Returns the first tensor.
+// Writes a tensor of shape [3, 4] and an empty tensor. Cuts the first tensor into one part for each
+// rank; sizes[rank] is its number of elements. Returns the first tensor.
 Tensor write_cut(const std::string& folder, const std::vector<std::int64_t>& sizes) {
     const Tensor whole = arange(12, {.dtype = f32}).reshape({3, 4});
     std::vector<Tree> entries;

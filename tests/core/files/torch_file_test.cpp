@@ -1,4 +1,5 @@
-// Tests load_torch_file() with files written by tests/golden/record_torch_files.py.
+// Tests load_torch_file() with files that PyTorch has written, such as the files of
+// tests/golden/record_torch_files.py, and with valid and invalid files that the tests write.
 #include "core/files/torch_file.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Tests properties of batch_norm, group_norm and layer_norm that the op cases do not test: running
-// statistics, large means, dtypes, threads, errors, and results of the definition.
+// Tests batch_norm, group_norm and layer_norm: running statistics, large means, dtypes, threads,
+// errors, and agreement with the definition.
 #include <functional>
 
 #include "core/autograd/autocast.h"

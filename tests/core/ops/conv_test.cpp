@@ -1,4 +1,5 @@
-// Compares convolutions of many geometries with the definition, and checks error messages.
+// Compares convolutions of many geometries with the definition, and tests layouts, threads, dtypes
+// and errors.
 #include <vector>
 
 #include "core/autograd/autocast.h"

@@ -1,4 +1,4 @@
-// Fixtures for tests that run on every op case. The parameter is the name of a case.
+// Fixtures and helpers for tests of the op cases. The parameter of a test is the name of a case.
 #pragma once
 
 #include <algorithm>

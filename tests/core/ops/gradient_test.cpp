@@ -37,7 +37,7 @@ Tensor slope(const Tensor& above, const Tensor& below) {
     return tensor(values, above.shape(), {f64});
 }
 
-// Returns the weighted sum of the outputs that forward_backward differentiates.
+// Returns the sum of outputs * cotangents, which forward_backward() differentiates.
 double projection(const OpCase& c, In x) {
     const Outputs y = forward(c, x);
     double sum = 0;
@@ -114,8 +114,9 @@ DoubleBackward gradients_with_graph(const OpCase& c, const Row& row, In x) {
 }
 
 // Let g be the gradient of f for cotangents w, and u a direction. The test compares the derivatives
-// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h, d<g, u>/dw = (f(x
-// + hu) - f(x - hu)) / 2h. An op may reject second derivatives if OpCase::twice is false.
+// of <g, u> with central differences. The derivative with respect to x is
+// (g(x + hu) - g(x - hu)) / 2h, and the derivative with respect to w is
+// (f(x + hu) - f(x - hu)) / 2h. An op may reject second derivatives if OpCase::twice is false.
 TEST_P(SmoothOp, HasSecondDerivativeThatMatchesFiniteDifferences) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {

@@ -1,4 +1,5 @@
-// Runs op cases in JSON files: recorded examples, and the files in the folder AXLE_CASES.
+// Runs op cases in JSON files: recorded examples, and the files in the folder that the variable
+// AXLE_CASES names. Also tests the report of differences.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Tests every op with strided operands, with guard bytes around its operands, and with several
-// numbers of threads.
+// Tests ops with strided operands, with guard bytes around their operands, and with several numbers
+// of threads.
 #include <cstring>
 
 #include "core/ops.h"

@@ -1,5 +1,5 @@
-// Tests pooling, resizing, padding and flipping with inputs that the op cases do not have: values
-// computed by hand, unusual windows, strides and errors.
+// Tests pooling, resizing, padding and flipping: values computed by hand, unusual windows,
+// channels-last layout, and errors.
 #include <cmath>
 #include <limits>
 

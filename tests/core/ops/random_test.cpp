@@ -1,5 +1,5 @@
-// Statistical tests of random ops with a fixed seed. With these tolerances, each comparison fails
-// for about one seed in a million if the generator is correct.
+// Tests of random ops, most of them statistical, with fixed seeds. If the generator is correct, a
+// comparison with a tolerance of kErrors standard errors fails for less than one seed in a million.
 #include "core/random.h"
 
 #include <algorithm>

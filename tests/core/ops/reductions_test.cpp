@@ -21,7 +21,7 @@ TEST(Sum, WrapsAroundForIntegersAsDoesProd) {
     EXPECT_EQ(sum(row).item_int(), INT64_MIN);
     EXPECT_EQ(sum(stack({row, row}, 1), {0})[1].item_int(), INT64_MIN);
     EXPECT_EQ(prod(tensor(std::vector<std::int64_t>{INT64_MAX, 2}, {2})).item_int(), -2);
-    // The sum of the parts of a long row. n (2^63 - 1) is -n modulo 2^64, because n is even.
+    // A long row is summed in parts. n (2^63 - 1) is -n modulo 2^64, because n is even.
     const std::int64_t n = 1 << 18;
     EXPECT_EQ(sum(full({n}, INT64_MAX)).item_int(), -n);
 }

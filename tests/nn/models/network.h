@@ -104,11 +104,11 @@ inline void expect_recorded_state(const std::string& network, const nn::StateDic
     expect_state(recorded["state"], state);
 }
 
-// Trains a model from the recorded initial weights. Compares its first output, the norm of all
-// gradients and the losses with the recorded values, and in f64 also the loss of the first batch in
-// evaluation mode. out(batch) returns the output for a batch, and loss(output, batch) returns the
-// loss. The tolerance of absolute and relative differences is 1e-8 in f64 and 1e-4 in f32. With a
-// sanitizer, runs only the first step.
+// Trains a model from the initial values of the recorded models. Compares its first output, the
+// norm of all gradients and the losses with the recorded values, and in f64 also the loss of the
+// first batch in evaluation mode. out(batch) returns the output for a batch, and loss(output,
+// batch) returns the loss. The tolerance of absolute and relative differences is 1e-8 in f64 and
+// 1e-4 in f32. With a sanitizer, runs only the first step.
 template <class Model, class Out, class Loss>
 void expect_recorded_training(const std::string& network, Model& model, DType dtype,
                               const MakeOptimizer& optimizer, Out&& out, Loss&& loss) {
@@ -170,7 +170,7 @@ void expect_recorded_classifier(const std::string& network, std::int64_t size,
 }
 
 // Expects that a model of Transformers is saved with the recorded names. Its configuration must be
-// readable from the recorded config.json, and the saved folder must restore the model.
+// readable from the recorded config.json, and the saved weights must restore the model.
 template <class Model>
 void expect_recorded_files(const std::string& network) {
     const Tree recorded = recorded_network(network);

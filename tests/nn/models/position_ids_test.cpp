@@ -58,7 +58,7 @@ Tensor numbers(std::initializer_list<std::int64_t> values, const Shape& shape) {
     return tensor(std::vector<std::int64_t>(values)).reshape(shape);
 }
 // Return two sequences and their labels. The label of a token is the next token. The last tokens,
-// and token 2 of the first sequence, have no label.
+// and the token at position 2 of the first sequence, have no label.
 Tensor ids() { return numbers({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 6}); }
 Tensor labels() { return numbers({2, 3, -100, 5, 6, -100, 8, 9, 10, 11, 12, -100}, {2, 6}); }
 
@@ -208,7 +208,7 @@ TEST(PositionIds, AffectTheClassifierOfBert) {
                      output.logits);
 }
 
-// "shift_labels" has the labels that Accelerate's adapter for Ulysses makes.
+// "shift_labels" has the labels that Accelerate's adapter for Ulysses creates.
 TEST(PositionIds, AreReadFromBatchesWithShiftedLabels) {
     const Tensor old = ids();
     const Tree batch = {{"input_ids", ids()},

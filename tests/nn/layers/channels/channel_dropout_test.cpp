@@ -11,9 +11,9 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// Expects that every channel of y is either zero or 1 / (1 - p) in all elements, and that the
-// fraction of zero channels is p (within 0.06). The input of dropout was ones. The channels are the
-// first `kept` dimensions.
+// Expects that the elements of each channel of y are equal, that the largest element is
+// 1 / (1 - p), and that the fraction of zero channels is p (within 0.06). y is the result of
+// dropout of ones. The channels are the first `kept` dimensions.
 void expect_whole_channels(const Tensor& y, int kept, double p) {
     const Tensor rows = y.flatten(kept, -1).flatten(0, kept - 1);  // [channels, elements]
     expect_close(rows, rows.narrow(1, 0, 1).expand(rows.shape()), 0);

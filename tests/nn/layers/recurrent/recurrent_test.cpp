@@ -271,7 +271,8 @@ TEST(RecurrentLayers, CanBeDifferentiatedTwice) {
             const Tensor y = sum(square(layer(x).first));
             return autograd::grad({y}, {x}, {}, {.create_graph = true})[0];
         };
-        // The derivative of a gradient's squared norm along a direction, against differences.
+        // Compares the derivative of a gradient's squared norm along a direction with a central
+        // difference.
         const Tensor x = start.clone().set_requires_grad();
         const Tensor second = autograd::grad({sum(square(gradient_at(x)))}, {x})[0];
         const Tensor direction = randn({3, 2, 2}, {.dtype = f64});

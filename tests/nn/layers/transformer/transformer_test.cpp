@@ -1,5 +1,5 @@
 // Compares attention and transformer layers with results and gradients recorded from PyTorch by
-// tests/golden/record_transformer.py.
+// tests/golden/record_transformer.py, and tests their defaults, clones and errors.
 #include "nn/layers/transformer/transformer.h"
 
 #include <limits>
