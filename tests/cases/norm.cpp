@@ -236,8 +236,7 @@ void add_norm_cases(Cases& cases) {
     add_batch_norm_cases(cases);
     add_group_norm_cases(cases);
     add_neighbor_norm_cases(cases);
-    // The length of the first row is a multiple of the SIMD pack size; the length of the second is
-    // not.
+    // 16400 is a multiple of the number of elements in a pack, but 16403 is not.
     const std::vector<Row> long_rows = {{floats({2, 16400})}, {floats({2, 16403})}};
     cases.push_back({.name = "softmax/scaled",
                      .torch = "torch.softmax(x[0], -1) * 1000",

@@ -1,5 +1,5 @@
-// Runs the NCCL engine on several ranks, which are threads of the test. Ranks can share the
-// simulated GPU; on real GPUs, each rank has its own.
+// Runs the NCCL engine and process groups on several ranks, which are threads of the test. Ranks of
+// the engine can share the simulated GPU; on real GPUs, each has its own.
 #pragma once
 
 #include <barrier>

@@ -1,4 +1,5 @@
-// Compares op cases on a GPU, in several dtypes and layouts, with the CPU in f64.
+// Compares op cases on a GPU, in several dtypes and layouts, with the CPU in f64. Also tests
+// documented properties of results, and random numbers.
 #include "core/ops.h"
 
 #include "core/autograd/autograd.h"

@@ -25,8 +25,7 @@ constexpr AdamGroup kAdamW = {
     .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Parameters of several sizes, including 0, with gradients and state. Lane is the type of the
-// state.
+// Parameters of the given sizes, with gradients and state. Lane is the type of the state.
 template <class Param, class Grad, class Lane>
 struct Model {
     explicit Model(std::vector<std::int64_t> sizes) {

@@ -1,4 +1,5 @@
-// Computes the matrix product of the simulated cuBLASLt with plain loops.
+// Checks the configurations of the simulated cuBLASLt, and computes its matrix product with plain
+// loops.
 #include "tests/simulator/cublaslt_matmul.h"
 
 #include <cmath>

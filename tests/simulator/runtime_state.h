@@ -108,12 +108,13 @@ void drain_all();
 
 // Returns the capture mode of this thread (see cudaThreadExchangeStreamCaptureMode).
 cudaStreamCaptureMode& capture_mode();
-// Returns whether an active capture forbids calls of this thread that are not queued on its stream.
-// Breaks each such capture.
+// Returns whether an active capture forbids calls of this thread that do not queue work. Breaks
+// each such capture.
 bool any_capture();
 cudaError_t break_capture(const Captured& capture, cudaError_t error);
 
-// Returns the driver's function with this name, if it maps memory, or null for other names.
+// Returns the driver's function with this name if it reserves, creates, maps or frees memory that
+// is mapped in pieces, else null.
 void* memory_function(const char* name);
 
 }  // namespace axle::kernels::simulator

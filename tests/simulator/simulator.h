@@ -29,8 +29,8 @@ void set_bus(int bus);
 
 // Returns the number of calls of a function of the runtime, the driver, or the stand-in for
 // cuBLASLt or NCCL. Only some functions count their calls: cudaGetDeviceProperties, cuMemCreate,
-// cuMemMap, ncclAllGather, ncclAllReduce and ncclReduceScatter. cublasLtMatmul counts them by
-// compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
+// cuMemMap, ncclAllGather, ncclAllReduce and ncclReduceScatter. Calls of
+// cublasLtMatmul are counted by compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
 // Returns the total size in bytes of the buffers of all calls of a function: the results of
 // ncclAllGather, or the operands of ncclReduceScatter. Returns 0 for other functions.

@@ -16,24 +16,24 @@
 namespace axle::tests {
 
 // The inputs and arguments of one call. Arguments have PyTorch's names; axis, keepdims and x2 are
-// other names of dim, keepdim and other. A missing or null argument gives the fallback, or is an
-// error if the function has no fallback. All functions throw ValueError with the argument's name if
-// the value has another type.
+// other names of dim, keepdim and other. For a missing or null argument, functions return the
+// fallback, functions named maybe_ return nullopt, and other functions throw ValueError. All
+// functions throw ValueError with the argument's name if the value has another type.
 class Call {
   public:
     // `inputs` has one list for each input. A list has one element unless the input is a list of
     // tensors. A missing optional tensor is undefined.
     Call(std::vector<std::vector<Tensor>> inputs, nlohmann::json arguments);
 
-    const Tensor& x(std::size_t i) const;    // throws ValueError if the input is missing
+    const Tensor& x(std::size_t i) const;    // throws ValueError if the input is not one tensor
     Tensor optional_x(std::size_t i) const;  // undefined if the input is missing
     const std::vector<Tensor>& list(std::size_t i = 0) const;
     std::vector<Tensor> tensors() const;  // the defined tensors of all inputs and lists
     std::size_t size() const { return inputs_.size(); }
-    // Returns input i. If it is missing, returns the number `name` as a 0-d tensor that takes part
-    // in type promotion with x(0) like a number.
+    // Returns the argument `name` as a 0-d tensor that takes part in type promotion with x(0) like
+    // a number. If the argument is missing, returns input i.
     Tensor operand(std::size_t i, const std::string& name);
-    // Returns input i in the dtype that the argument "dtype" gives.
+    // Returns input i in the dtype that the argument "dtype" gives, if any.
     Tensor converted(std::size_t i = 0);
 
     bool has(const std::string& name) const;  // whether the argument is present and not null
@@ -55,8 +55,8 @@ class Call {
     std::vector<std::int64_t> integers(const std::string& name);
     std::vector<double> numbers(const std::string& name);
     const nlohmann::json& value(const std::string& name);  // any value, such as a list of lists
-    // Return an argument that is an integer or [height, width]. A null stands for the height or the
-    // width of the fallback.
+    // Return an argument that is an integer, [size] or [height, width]. A null in the list stands
+    // for the height or the width of the fallback.
     Size2 size2(const std::string& name);
     Size2 size2(const std::string& name, Size2 fallback);
     std::optional<Size2> maybe_size2(const std::string& name);  // an empty list is not a size

@@ -92,8 +92,8 @@ void name_unary(NamedOps& ops) {
     ops["positive"] = [](Call& c) { return c.x(0); };
 }
 
-// Return alpha times the second operand of a sum. It is the argument "other" of scaled_number(),
-// and the second input of scaled_operand().
+// Return alpha times the second operand of a sum. scaled_number() reads the operand from the
+// argument "other", and scaled_operand() from the second input.
 Scalar scaled_number(Call& c) {
     const Scalar other = c.scalar("other"), alpha = c.scalar("alpha", 1);
     if (!c.has("alpha")) return other;

@@ -317,7 +317,7 @@ void linalg_norms(Cases& cases) {
                 });
     for (const auto& [text, p] : {orders[0], orders[1], orders[2], orders[4]}) {
         const double ord = p;
-        // PyTorch cannot differentiate cond() for other orders.
+        // PyTorch can differentiate cond() only for the orders 2 and -2.
         const std::string torch = std::abs(p) == 2
                                       ? str("torch.linalg.cond(shifted(x[0]), ", text, ")")
                                       : str("condition(shifted(x[0]), ", text, ")");

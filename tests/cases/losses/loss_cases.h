@@ -37,7 +37,6 @@ void reduced_loss(Cases& cases, const std::string& name, const std::string& torc
                          .twice = true});
 }
 
-// Adds one case.
 inline void loss_case(Cases& cases, const std::string& name, const std::string& torch,
                       std::function<Outputs(In)> call, const std::vector<Row>& rows) {
     cases.push_back(

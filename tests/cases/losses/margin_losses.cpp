@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns operands and integers 0 or 1, from which cases compute targets -1 and 1.
+// Returns rows with the given number of floating operands, and with integers 0 or 1, from which
+// cases compute targets -1 and 1.
 std::vector<Row> with_signs(int operands) {
     std::vector<Row> rows;
     for (const Shape& shape : {Shape{3, 4}, Shape{}, Shape{0, 3}, Shape{3, 67}}) {

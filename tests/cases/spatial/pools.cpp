@@ -7,8 +7,8 @@ namespace axle::tests {
 
 namespace {
 
-// All values differ. The small steps of finite differences do not change which element is the
-// maximum.
+// Return rows in which all values differ. The small steps of finite differences do not change which
+// element is the maximum.
 std::vector<Row> signals() {
     return {{distinct({2, 3, 9})}, {distinct({3, 7})}, {distinct({0, 2, 8})}, {distinct({2, 67})}};
 }

@@ -1,4 +1,4 @@
-// Cases of the norms of windows and of the inverse of max pooling.
+// Cases of lp_pool and max_unpool.
 #include "core/ops.h"
 #include "core/spatial.h"
 #include "tests/cases/spatial/spatial_cases.h"

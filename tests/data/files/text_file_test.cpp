@@ -1,4 +1,5 @@
-// Tests the tokens of a text file. The text is encoded when its tokens are read.
+// Tests the tokens of text files, which are encoded when they are read, slices of tokens, and
+// RandomBlockDataset.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

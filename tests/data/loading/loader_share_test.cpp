@@ -1,5 +1,5 @@
-// Tests shard(), dispatch() and hooks of loaders, views that skip batches, and batch samplers
-// without batches.
+// Tests shard(), dispatch() and hooks of loaders, views that skip batches, nested loops, and batch
+// samplers without batches.
 #include <stdexcept>
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Tests CSV files against rows and types that other programs recorded (record_tables.py).
+// Tests tables of CSV files. The rows and types are compared with recordings of Python's csv module
+// and of pandas (tests/golden/record_tables.py).
 #include <cmath>
 #include <fstream>
 #include <random>

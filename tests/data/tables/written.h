@@ -1,4 +1,4 @@
-// Writes files for tests of tables.
+// Helpers for tests of tables.
 #pragma once
 
 #include <fstream>

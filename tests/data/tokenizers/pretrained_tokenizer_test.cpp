@@ -26,7 +26,8 @@ std::string error_message(F&& f) {
     return "no error";
 }
 
-// Returns a tokenizer.json that looks up words. The texts are further fields.
+// Returns a tokenizer.json with a WordLevel model. `fields` and `more_words` are JSON text that is
+// added to the object and to the vocabulary.
 std::string words_json(const std::string& fields = "", const std::string& more_words = "") {
     return R"({"model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2)" +
            more_words + R"(}}, "added_tokens": [{"id": 9, "content": "<s>", "special": true}])" +

@@ -135,7 +135,8 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
         EXPECT_NEAR(actual[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
 }
 
-// Options of PyTorch that select an implementation, and values that are computed from other values.
+// Options of the references that select an implementation or a class of Axle, and values that are
+// computed from other values.
 const std::set<std::string> kNotSaved = {
     "foreach",     "capturable", "differentiable", "fused", "decoupled_weight_decay",
     "fsdp_in_use", "d_denom",    "d_hat"};
