@@ -1,6 +1,7 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
 // tests/core/ and tests/cuda/ run the cases, and bench/ times their `large` rows.
-// tests/core/ops/coverage_test.cpp checks that all ops have cases.
+// tests/core/ops/coverage_test.cpp checks that the ops of core/ops.h and related headers have
+// cases.
 #pragma once
 
 #include <functional>

@@ -49,8 +49,8 @@ void sums_without_nan(Cases& cases) {
             [](const Tensor& x, const Dims& d, bool k) { return nansum(x, d, k); });
     reduces(cases, "nanmean", "torch.nanmean(x[0], ", uniform,
             [](const Tensor& x, const Dims& d, bool k) { return nanmean(x, d, k); });
-    // The square roots of negative elements are NaN. In the second input of nanmean,
-    // all square roots are NaN.
+    // The square roots of negative elements are NaN. In the second input of nanmean, all
+    // square roots are NaN.
     plain(cases, "nansum/nan", "torch.nansum(torch.sqrt(x[0]), -1)",
           {{floats({3, 67})}, {floats({4, 3})}}, [](In x) { return nansum(sqrt(x[0]), -1); });
     plain(cases, "nanmean/nan", "torch.nanmean(torch.sqrt(x[0]), -1)",

@@ -16,9 +16,9 @@
 namespace axle::tests {
 
 // The inputs and arguments of one call. Arguments have PyTorch's names; axis, keepdims and x2 are
-// other names of dim, keepdim and other. For a missing or null argument, functions return the
-// fallback, functions named maybe_ return nullopt, and other functions throw ValueError. All
-// functions throw ValueError with the argument's name if the value has another type.
+// other names of dim, keepdim and other. If an argument is missing or null, getters with a
+// fallback return it, getters named maybe_... return nullopt, and other getters throw ValueError.
+// All getters throw ValueError with the argument's name if the value has another type.
 class Call {
   public:
     // `inputs` has one list for each input. A list has one element unless the input is a list of

@@ -24,8 +24,9 @@ Operands operands(DType dtype, std::int64_t queries, std::int64_t keys) {
     return {random(4, queries), random(2, keys), random(2, keys), random(4, queries)};
 }
 
-// Combines the attention to two parts of the keys by their log-sum-exp. The result must equal the
-// attention to all keys, and the gradients of q must add up to the whole gradient.
+// Combines the attention of the last 30 queries to two parts of the keys by their log-sum-exp. The
+// result must equal the attention to all keys, and the gradients of q must add up to the whole
+// gradient.
 TEST(AttentionParts, AddUpToTheWholeAttention) {
     for (const bool causal : {false, true}) {
         const Operands x = operands(f64, 70, 70);

@@ -123,7 +123,7 @@ TEST(DistributedCheckpoint, ReadsAnyRangeOfATensorAndRejectsRangesOutsideOfIt) {
                             [&] { checkpoint.read("weight"); });
 }
 
-TEST(DistributedCheckpoint, ReadsOnlyValuesThatAreNotTensors) {
+TEST(DistributedCheckpoint, ReturnsValuesFromReadValueAndRejectsTensors) {
     const DistributedCheckpoint checkpoint(recorded("plain"));
     EXPECT_EQ(checkpoint.read_value("epoch").integer(), 3);
     EXPECT_EQ(checkpoint.read_value("name").string(), "text");

@@ -1,5 +1,5 @@
-// Checks that the op cases cover all ops that the headers in declared_ops() declare, and have
-// unique names, PyTorch expressions, and operands of unusual sizes.
+// Checks that the op cases cover the ops that the headers in declared_ops() declare. Also checks
+// the names, PyTorch expressions and operand sizes of the cases.
 #include <algorithm>
 #include <fstream>
 #include <map>

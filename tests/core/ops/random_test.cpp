@@ -1,5 +1,6 @@
-// Tests of random ops, most of them statistical, with fixed seeds. If the generator is correct, a
-// comparison with a tolerance of kErrors standard errors fails for less than one seed in a million.
+// Tests random ops with fixed seeds, mostly by statistics of their results. If the generator is
+// correct, a comparison with a tolerance of kErrors standard errors fails for less than one seed in
+// a million.
 #include "core/random.h"
 
 #include <algorithm>

@@ -118,8 +118,8 @@ TEST(FromTree, ResizesVectors) {
     EXPECT_EQ(longer, (std::vector<int>{1, 2, 3}));
 }
 
-// A Tree supports structured bindings with two names. Functions on user-defined types must
-// not treat it as a pair.
+// A Tree supports structured bindings with two names. Functions on user-defined types must not
+// treat it as a pair.
 static_assert(!structure::IsProduct<Tree>);
 static_assert(std::is_same_v<decltype(to_tree(std::declval<const Tree&>())), Tree>);
 

@@ -67,7 +67,7 @@ TEST(LoaderState, ResumesWithAnotherStepSizeAfterTheSameSamples) {
     EXPECT_EQ(samples, whole);
 }
 
-TEST(LoaderState, BeginsTheNextPassWithAnotherStepSize) {
+TEST(LoaderState, SelectsTheNextPassIfSavedAfterACompletePassWithAnotherStepSize) {
     Ids ignored;
     const Tree state = read(2, 4, {}, 100, ignored);
     DataLoader loader = loader_of(2, 2, 0);

@@ -124,7 +124,7 @@ TEST(LBFGS, RejectsStepsWithoutAClosureAndWithScaledGradients) {
     expect_error<UsageError>({"LBFGS: a GradScaler"}, [&] { step(optimizer, params); });
 }
 
-TEST(LBFGS, RejectsASecondGroup) {
+TEST(LBFGS, RejectsStepsWithTwoGroups) {
     const Params params = parameters();
     LBFGS optimizer(Params{params[0]});
     optimizer.add_param_group({Params{params[1]}});
