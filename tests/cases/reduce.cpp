@@ -34,8 +34,8 @@ void over_dims(Cases& cases, const std::string& name, const std::string& torch,
     add("/kept_two", {{values({2, 3, 4})}, {values({2, 3, 2, 3})}}, {0, -2}, true);
 }
 
-// Marks the cases at index `from` and later. Their rounding depends on the memory layout, because
-// the layout changes the order in which a variance is summed.
+// Clears layout_bits of the cases at index `from` and later, because the layout changes the order
+// in which a variance is summed.
 void layout_rounds(Cases& cases, std::size_t from) {
     for (std::size_t i = from; i < cases.size(); ++i) cases[i].layout_bits = false;
 }

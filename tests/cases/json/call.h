@@ -85,8 +85,8 @@ class Call {
     // Throws ValueError if the argument is present and differs from `supported`.
     void support_only(const std::string& name, const nlohmann::json& supported);
 
-    // Returns the arguments that no function above has read and that are not null, separated by
-    // commas.
+    // Returns the names of the arguments that are not null and that no function above has read,
+    // separated by commas.
     std::string unread() const;
 
   private:

@@ -265,7 +265,7 @@ TEST(StandardGamma, HasSlopesThatMatchMpmath) {
     }
 }
 
-// The mean of the gradients of samples is the gradient of the mean.
+// The mean of the gradients of x^2 is the gradient of E[x^2].
 TEST(Gamma, HasUnbiasedGradientsOfSamples) {
     manual_seed(9);
     const Tensor shape = tensor({0.4, 1.0, 6.0}, {.dtype = f64, .requires_grad = true});

@@ -69,7 +69,7 @@ TEST(EncodeFile, ReturnsTheSameTokensAsEncode) {
         }
 }
 
-// Parts of a file begin at multiples of 1 MiB.
+// A text file is read in parts of 1 MiB.
 TEST(EncodeFile, ReadsCharactersThatCrossTheEndOfAPart) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (int before = 0; before < 4; ++before) {

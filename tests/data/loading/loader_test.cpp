@@ -229,7 +229,7 @@ TEST(DataLoader, RejectsADatasetOfKnownSizeZero) {
     };
     rejects(from_function(0, sample));
     rejects(tests::Numbers(0, {.sized = true}));
-    // The size of a stream need not be known.
+    // A stream of unknown size is not rejected, even if it is empty.
     const tests::Numbers numbers(0, {.sized = false});
     DataLoader stream(numbers, {});
     EXPECT_TRUE(pass(stream).empty());

@@ -277,7 +277,7 @@ TEST(PretrainedTokenizer, EncodesTheSameInSeveralThreads) {
 }
 
 TEST(PretrainedTokenizer, MergesLongWordsInOrder) {
-    // Words of more than 24 symbols are merged with a heap.
+    // Words of 24 symbols or more are merged with a heap.
     const auto tokenizer = PretrainedTokenizer::from_json(
         R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "aa": 2, "ab": 3, "aaaa": 4},
             "merges": ["a b", "a a", "aa aa"]}})");

@@ -17,7 +17,7 @@ constexpr std::int64_t kImages = 32;
 constexpr Case kLeNet[] = {{kImages, 1, 28, 6, 5, 1, 2}, {kImages, 6, 14, 16, 5, 1, 0}};
 constexpr Case kResNet[] = {
     {kImages, 3, 224, 64, 7, 2, 3},
-    // The 3 x 3 convolutions of both ResNets.
+    // The 3 x 3 convolutions with stride 1 of both ResNets.
     {kImages, 64, 56, 64, 3, 1, 1},
     {kImages, 128, 28, 128, 3, 1, 1},
     {kImages, 256, 14, 256, 3, 1, 1},
