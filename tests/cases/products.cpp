@@ -269,7 +269,8 @@ void distances(Cases& cases) {
                 [order](In x) { return cdist(x[0], x[1], order); })
             .smooth = false;
     }
-    // A distance loses digits if it is computed by a matrix product.
+    // As in PyTorch, distances between more than 25 rows are computed by a matrix product, which
+    // loses digits.
     product(cases, "cdist/many", "torch.cdist(x[0], x[1])", {{floats({30, 4}), floats({29, 4})}},
             [](In x) { return cdist(x[0], x[1]); })
         .tolerance = {.f32 = 1e-4, .f16 = 3e-2, .bf16 = 0.2};

@@ -207,7 +207,7 @@ TEST(TypePromotion, MatchesPyTorch) {
 }
 
 TEST(To, RoundsI64ToF32Once) {
-    // Just above the middle of two floats; the nearest double is the middle.
+    // This number is just above the middle of two floats, and the nearest double is the middle.
     const std::int64_t above = (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1;
     const double next = 0x1p60 + 0x1p37;
     EXPECT_EQ(full({70}, above, {.dtype = i64}).to(f32).to_vector(), std::vector<double>(70, next));

@@ -1,4 +1,4 @@
-// Fuzzes the constructors of CharTokenizer, encode_file() and Tokens::open().
+// Fuzzes CharTokenizer, encode_file() and Tokens::open().
 #include <vector>
 
 #include "data/files/text.h"

@@ -6,7 +6,7 @@
 
 namespace axle::tests {
 
-// Reads every element.
+// Reads all elements of the tensors, none of which may have more than max_bytes bytes.
 void touch(const Tree& tree, std::size_t max_bytes) {
     for_each_tensor(tree, [&](const Tensor& x) {
         const Tensor copy = contiguous(x);

@@ -29,16 +29,16 @@ void set_bus(int bus);
 
 // Returns the number of calls of a function of the runtime, the driver, or the stand-in for
 // cuBLASLt or NCCL. Only some functions count their calls: cudaGetDeviceProperties, cuMemCreate,
-// cuMemMap, ncclAllGather, ncclAllReduce and ncclReduceScatter. Calls of
-// cublasLtMatmul are counted by compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
+// cuMemMap, ncclAllGather, ncclAllReduce and ncclReduceScatter. Calls of cublasLtMatmul are counted
+// by compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
 // Returns the total size in bytes of the buffers of all calls of a function: the results of
 // ncclAllGather, or the operands of ncclReduceScatter. Returns 0 for other functions.
 std::int64_t bytes_of(const std::string& function);
 
 // Sets the number of devices of the simulated runtime, to test streams and events of several
-// devices. All devices have the same memory. Axle keeps the number of devices of its first use,
-// AXLE_SIMULATOR_DEVICES (default: 1).
+// devices. All devices have the same memory. Axle reads the number of devices only once, at its
+// first use.
 void set_device_count(int count);
 
 // Sets the size of device memory; larger allocations fail as on a real device.

@@ -15,7 +15,7 @@ const std::map<std::string, IndexReduction> kReductionNames = {
     {"amin", IndexReduction::amin},    {"add", IndexReduction::sum},
     {"multiply", IndexReduction::prod}};
 
-// Returns one of the parts of "1:-1:2", or nothing for an empty part.
+// Returns the number in a part of a slice such as "1:-1:2", or nothing if the part is empty.
 std::optional<std::int64_t> slice_bound(const std::string& text) {
     if (text.empty()) return std::nullopt;
     std::int64_t bound = 0;

@@ -1,4 +1,4 @@
-// Adds the convolutions and pools of core/spatial.h.
+// Adds the convolutions and pools of core/spatial.h to the ops that JSON files can call.
 #include "core/spatial.h"
 
 #include "tests/cases/json/call.h"

@@ -1,5 +1,5 @@
-// Tests sorting and cumsum with inputs that the op cases do not have: all half-precision values,
-// rows of many lengths, signed zeros and NaN.
+// Tests sorting and cumsum with inputs that the op cases do not have, such as all half-precision
+// values, rows of many lengths, signed zeros and NaN.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -203,7 +203,7 @@ TEST(GrownDataset, KeepsItsResumedOrderUnlessBatchesAreSkipped) {
     EXPECT_EQ(pass(moved).front(), Ids(order.begin() + kStep, order.begin() + 2 * kStep));
 }
 
-// The first rows of the pass fill the last step, although an earlier run has read them.
+// The first samples of the pass fill the last step, although an earlier run has read them.
 TEST(GrownDataset, FillsTheLastStepWithTheFirstSamplesOfThePass) {
     const LogCapture log;
     Tree state;

@@ -1,4 +1,5 @@
-// Tests loaders of iterable datasets: batches, lengths, skipped batches, and errors of streams.
+// Tests loaders of iterable datasets: batches, lengths, valid samples, skipped batches, threads,
+// and errors of streams.
 #include <atomic>
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-// Tests tables of some of the rows of a table.
+// Tests tables that have some of the rows of another table: selections, shards and splits.
 #include <algorithm>
 
 #include <gtest/gtest.h>

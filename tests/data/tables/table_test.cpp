@@ -1,4 +1,4 @@
-// Tests the columns of tables, maps and loaders over tables.
+// Tests the rows and columns of tables, functions that map and filter rows, and loaders of tables.
 #include "data/tables/table.h"
 
 #include <atomic>
@@ -140,7 +140,7 @@ TEST(Table, MapsBatchesOfRowsAndRejectsEmptyBatches) {
     EXPECT_EQ(sizes, (std::vector<std::size_t>{2, 1}));
     EXPECT_EQ(rows_of(table),
               (Strings{R"({"id": 0, "n": 8})", R"({"id": 1, "n": 6})", R"({"id": 2, "n": 4})"}));
-    // Other numbers of rows replace the rows.
+    // The function may return another number of rows than it gets.
     const Table halves = reviews().map_batches([](const std::vector<Tree>& rows) {
         std::vector<Tree> results;
         for (const Tree& row : rows)
@@ -222,7 +222,7 @@ TEST(Table, IsCollatedAsInPyTorch) {
     EXPECT_EQ(to_json(tensors["text"], -1), R"(["bad", "good"])");
 }
 
-// Returns the texts of the batches of `steps` steps of a process, from the state of a loader.
+// Returns the column "text" of the next `steps` batches, each as JSON.
 Strings texts_of(DataLoader& loader, std::int64_t steps) {
     Strings texts;
     for (auto& batch : loader) {

@@ -1,5 +1,5 @@
 // Compares BERT with transformers, which wrote tests/golden/bert_classifier and bert_masked_lm.
-// Also tests its inputs, tied weights and dropout, and invalid files.
+// Also tests other properties, such as its inputs, tied weights, dropout, and invalid files.
 #include "nn/models/bert.h"
 
 #include "core/random.h"

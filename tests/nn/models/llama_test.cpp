@@ -1,6 +1,6 @@
 // Compares Llama with transformers, which wrote tests/golden/llama_tiny (grouped queries) and
-// llama_tied (tied head, biases, another head size). Also tests its initial weights, its errors,
-// and the files that it can load.
+// llama_tied (tied head, biases, another head size). Also tests other properties,
+// such as its initial weights, its errors, and the files that it can load.
 #include "nn/models/llama.h"
 
 #include "core/random.h"

@@ -1,5 +1,5 @@
 // Compares vision transformers with torchvision and Transformers (tests/golden/record_networks.py),
-// and tests their sizes and errors.
+// and tests their sizes, outputs and errors.
 #include "nn/models/vision/vit.h"
 
 #include "nn/init.h"

@@ -1,5 +1,5 @@
-// Tests optimizers of PyTorch: their steps, states and options against recordings, resuming, dtypes
-// and errors.
+// Tests optimizers of PyTorch: their steps, states and options against recordings, and other
+// properties, such as resuming, dtypes and errors.
 #include <cmath>
 #include <memory>
 #include <set>
