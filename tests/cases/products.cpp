@@ -269,8 +269,8 @@ void distances(Cases& cases) {
                 [order](In x) { return cdist(x[0], x[1], order); })
             .smooth = false;
     }
-    // As in PyTorch, distances between more than 25 rows are computed by a matrix product, which
-    // loses digits.
+    // As in PyTorch, if p is 2 and an operand has more than 25 rows, the distances are computed by
+    // a matrix product, which loses digits.
     product(cases, "cdist/many", "torch.cdist(x[0], x[1])", {{floats({30, 4}), floats({29, 4})}},
             [](In x) { return cdist(x[0], x[1]); })
         .tolerance = {.f32 = 1e-4, .f16 = 3e-2, .bf16 = 0.2};

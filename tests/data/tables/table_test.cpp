@@ -222,7 +222,7 @@ TEST(Table, IsCollatedAsInPyTorch) {
     EXPECT_EQ(to_json(tensors["text"], -1), R"(["bad", "good"])");
 }
 
-// Returns the column "text" of the next `steps` batches, each as JSON.
+// Returns the column "text" of at most `steps` batches, each as JSON.
 Strings texts_of(DataLoader& loader, std::int64_t steps) {
     Strings texts;
     for (auto& batch : loader) {
