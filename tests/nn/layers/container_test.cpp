@@ -144,7 +144,7 @@ TEST(ModuleDict, IsConstructedFromPairs) {
     EXPECT_EQ(dict.get<nn::LayerNorm>("y").weight.numel(), 2);
 }
 
-TEST(ModuleDict, RejectsUnknownAndInvalidNames) {
+TEST(ModuleDict, RejectsUnknownAndInvalidNamesAndWrongTypes) {
     nn::ModuleDict dict{std::pair{"x", nn::Linear(1, 2)}, std::pair{"y", nn::LayerNorm(2)}};
     expect_error<IndexError>({"ModuleDict: ", "z", "x, y"}, [&] { dict["z"]; });
     expect_error<IndexError>({"ModuleDict: ", "z", "x, y"}, [&] { dict.erase("z"); });
