@@ -250,7 +250,7 @@ TEST(LoadTorchFile, RejectsZip64NumbersNear2To64) {
         }
 }
 
-TEST(LoadTorchFile, RejectsInconsistentZipFiles) {
+TEST(LoadTorchFile, RejectsInvalidAndUnsupportedZipFiles) {
     const Entry pickle{"a/data.pkl", "\x80\x02K\x05."};
     EXPECT_THAT(load_error(zip_of({pickle, pickle})),
                 HasSubstr("entry 'a/data.pkl': duplicate name"));

@@ -23,7 +23,7 @@ Strings rows_of(const IterableDataset& rows) {
     return texts;
 }
 
-TEST(StreamCsv, ReadsSeveralFilesWithTheColumnsOfTheFirstAndRejectsOtherColumns) {
+TEST(StreamCsv, ReadsSeveralFilesWithTheColumnsOfTheFirstAndRejectsOtherColumnsAndTypes) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto rows = stream_csv(
         {written(folder, "a,b\n1,\"x\n\"\n", "1"), written(folder, "a,b\n2,3\n,y\n", "2")});
