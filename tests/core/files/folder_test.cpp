@@ -31,7 +31,7 @@ void put(const std::string& path) {
     std::ofstream(path) << "text";
 }
 
-TEST(Folder, ListsFoldersBeforeTheirContentsAndFollowsNoLinks) {
+TEST(Folder, ListsFoldersBeforeTheirContentsFollowsNoLinksAndRejectsMissingFolders) {
     const TemporaryFolder folder, elsewhere;
     put(folder / "b/c/file");
     put(folder / "a");
