@@ -90,7 +90,7 @@ TEST(LoaderWorkers, AreReusedInLaterPassesIfPersistent) {
     }
 }
 
-TEST(LoaderWorkers, CallWorkerInitFnAgainAfterItThrewUnlessPersistent) {
+TEST(LoaderWorkers, CallWorkerInitFnAgainAfterItThrewIfNotPersistent) {
     std::atomic<int> calls = 0;
     DataLoader loader(from_function(2, sample), {.num_workers = 1,
                                                  .worker_init_fn =
