@@ -1,6 +1,5 @@
-// Tests tensor allocations that fail. A training step leaves a usable state, whichever of its
-// allocations fails, a smaller batch size is found on all processes, and the error of a loader's
-// worker reaches the loop.
+// Tests tensor allocations that fail in a training step, in the search for a batch size and in a
+// worker of a loader.
 #include <array>
 #include <atomic>
 #include <cstdlib>

@@ -142,8 +142,9 @@ class DeadlyFileSystem : public FaultyFileSystem {
     void before_failure() override { raise(SIGKILL); }
 };
 
-// Saves twice. Operation `k` of the second save fails in rank 0, the only rank that writes. Reports
-// Event::saved after the second save, and Event::finished with 1 if the operation was reached.
+// Saves twice. Operation `k` of the second save fails in rank 0, the only rank that writes. Rank 0
+// reports Event::saved after the second save, and at the end Event::finished with 1 if the
+// operation was reached, else with 0.
 void save_with_fault(const std::string& folder, std::size_t k, int error,
                      const ReportingJob::Group& group, const ReportingJob::Reporter& report) {
     Training training(

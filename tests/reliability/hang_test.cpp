@@ -91,9 +91,9 @@ std::chrono::minutes soak_time() {
     return std::chrono::minutes(minutes == nullptr ? 1 : std::stoi(minutes));
 }
 
-// Reduces repeatedly for a given time. Reports Event::finished with the growth of resident memory
-// in KiB. Throws if memory has grown by more than 1 MiB, or the number of open files or threads has
-// grown.
+// Reduces repeatedly for a given time. Reports Event::loaded after a warmup. At the end, reports
+// Event::finished with the growth of resident memory since the warmup in KiB, or throws if memory
+// has grown by more than 1 MiB or the number of open files or threads has grown.
 void reduce_for(std::chrono::minutes time, const ReportingJob::Group& group,
                 const ReportingJob::Reporter& report) {
     Tensor x = ones({10'000});

@@ -41,7 +41,7 @@ void kill_some(ReportingJob& job, std::mt19937& random) {
 enum class Sharding : std::uint8_t { none, in_parts };
 
 // Continues from the latest checkpoint and saves after every batch, every second time in the
-// background. Reports the number of batches when the checkpoint is complete.
+// background. Rank 0 reports the number of batches after loading and after each complete save.
 void train_and_save(const std::string& folder, Sharding sharding, const ReportingJob::Group& group,
                     const ReportingJob::Reporter& report) {
     const bool in_parts = sharding == Sharding::in_parts;
@@ -68,7 +68,8 @@ struct KillFigures {
     std::int64_t saves = 0, lost = 0, unreadable = 0;
 };
 
-// Starts jobs one after another with the same folder, and kills each job while it saves.
+// Starts rounds + 1 jobs one after another with the same folder. Kills each job except the last at
+// a random moment after its first save.
 KillFigures kill_while_saving(int size, int rounds, Sharding sharding) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::mt19937 random(static_cast<unsigned>(size));

@@ -131,8 +131,8 @@ class InterruptedTrainer : public Trainer {
   protected:
     using Clock = std::chrono::steady_clock;
 
-    // Sends SIGTERM to the launcher or a rank at a random moment before the first step, sometimes
-    // even before signal handlers are installed.
+    // Sends SIGTERM to the launcher or a rank at a random moment of the start, sometimes even
+    // before signal handlers are installed.
     void expect_stops_at_start(int count) {
         if (IsSkipped() || !prepare()) return;
         for (int i = 0; i < count && !HasFailure(); ++i) {
@@ -215,8 +215,9 @@ class InterruptedTrainer : public Trainer {
         EXPECT_GT(newest_, 0);
         return !HasFailure();
     }
-    // Waits for a job after one of its ranks was killed. If the job had ended before the kill,
-    // returns false, and fails the test unless `may_have_ended` is true.
+    // Waits for a job after one of its ranks was killed, and expects that it failed. If
+    // `may_have_ended` is true, the job may also have succeeded before the kill; then returns
+    // false.
     bool expect_killed(pid_t launcher, bool may_have_ended = false) {
         const auto begin = Clock::now();
         const Ended ended = finish(launcher);
@@ -249,7 +250,7 @@ class InterruptedTrainer : public Trainer {
     std::int64_t newest_ = 0;    // the iteration of the newest checkpoint
 };
 
-TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStep) {
+TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedAtTheStart) {
     expect_stops_at_start(8);
 }
 TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAtTheStart) {
@@ -258,7 +259,7 @@ TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAtTheStart) {
 TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStep) {
     expect_kills_at_end_to_end_the_job(10);
 }
-TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStepInALongRun) {
+TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedAtTheStartInALongRun) {
     expect_stops_at_start(300);
 }
 TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAtTheStartInALongRun) {

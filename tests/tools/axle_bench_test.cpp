@@ -38,7 +38,7 @@ std::string tiny_shape(const bench::Kernel& kernel) {
     return std::string("5x6x4x8").substr(0, static_cast<std::size_t>(2 * sizes - 1));
 }
 
-// Returns the words after a '<' of an HTML page, without attributes: "p", "/p", "br/".
+// Returns the word after each '<' of an HTML page, without attributes: "p", "/p", "br/".
 std::vector<std::string> tags_of(const std::string& html) {
     std::vector<std::string> tags;
     for (std::size_t at = 0; (at = html.find('<', at)) != std::string::npos;) {

@@ -248,8 +248,8 @@ TEST(EstimateMemory, ReturnsTotalAndLargestLayerSizesOfAccelerate) {
     const ModelSize resnet = model_size(tensors_of("resnet50"));
     EXPECT_EQ(resnet.total, 102441032);
     EXPECT_EQ(resnet.largest, 9437184);
-    // Accelerate's sizes include two buffers of the embeddings, of positions and of token types,
-    // with 4096 bytes each.
+    // Accelerate's sizes include two buffers of the embeddings (position ids and token type ids) of
+    // 4096 bytes each.
     const ModelSize bert = model_size(tensors_of("bert-base-cased"));
     EXPECT_EQ(bert.total, 433249280 - 8192);
     EXPECT_EQ(bert.largest, 90669056 - 8192);

@@ -1,5 +1,6 @@
-// Tests train_gpt on several processes, started by different launchers. Training must match one
-// process whose batch is as large as the batches of all processes together.
+// Tests train_gpt, and evaluation in train_vision, on several processes that different launchers
+// start. Training must match one process whose batch is as large as the batches of all processes
+// together.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>

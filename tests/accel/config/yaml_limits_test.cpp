@@ -1,4 +1,4 @@
-// Tests the limits on the size of YAML files and on the memory that parsing needs.
+// Tests the limits on the size of YAML files, on integers, and on the memory that parsing needs.
 #include <fstream>
 #include <functional>
 #include <string>

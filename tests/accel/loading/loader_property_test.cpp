@@ -66,7 +66,7 @@ class Draws {
     std::mt19937 engine_;
 };
 
-// The samples that one process gets in a pass.
+// The samples that one process gets in a pass, without samples that fill up batches.
 struct Pass {
     Tree new_rows = Tree::list();  // one element per step
     std::int64_t batches = 0;

@@ -72,7 +72,8 @@ struct Program {
         accelerator.prepare(loader);
     }
     // Runs one pass and calls in_step() in each step. Returns the rows of all processes by step.
-    // If all processes must have the same number of steps, expects full batches.
+    // If all processes must have the same number of steps, expects full batches and the right
+    // remainder().
     template <class F>
     Log pass(F&& in_step) {
         Log log;
@@ -196,8 +197,8 @@ TEST_P(DatasetShards, ResumeWithTheNextRowsAfterEveryStep) {
 INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Resumes a run of 4 processes on 2 processes after each step except the last. Then resumes a run
-// of 2 processes on 1 process in the same way.
+// Resumes a run of 4 processes on 2 processes after each step except the last. In the same way,
+// resumes the first of these runs on 1 process.
 TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;

@@ -24,7 +24,7 @@ namespace {
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 constexpr std::int64_t kLatent = 3, kWidth = 4, kRows = 6, kBatches = 10;
-constexpr int kOverflow = 4;  // the iteration in which the discriminator's loss is infinite
+constexpr int kOverflow = 4;  // the iteration in which the critic's loss is infinite
 
 struct Net : nn::Model<Net> {
     Net(std::int64_t from, std::int64_t to) : in(from, 8), out(8, to) {}
@@ -40,7 +40,7 @@ data::TensorDataset rows(std::int64_t n, std::int64_t width, double phase) {
     return data::TensorDataset(Tree{{"x", tensor(x, {n, width})}});
 }
 
-// Returns the mean squared difference between a discriminator's outputs and `wanted`.
+// Returns the mean squared difference between the critic's outputs and `wanted`.
 Tensor distance(const Tensor& answers, double wanted) { return (answers - wanted).pow(2).mean(); }
 
 // The initial models that every training run copies.

@@ -174,7 +174,7 @@ TEST(ShortWindow, IsNotSavedIfDropped) {
     EXPECT_EQ(loaded.gradients, Numbers({1.5, 3.5}));
 }
 
-// This test saves within the short window.
+// This test saves after three of the four batches of the window before the short window.
 TEST(ShortWindow, GivesTheSameGradientsAfterResuming) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{

@@ -175,8 +175,8 @@ std::vector<double> losses_of(const AcceleratorOptions& options, int steps) {
 // E4M3 has 4 significant bits, so rounding has a relative error of at most 2^-4 and a root mean
 // square error of about 2.6%. A product of two matrices with such errors has an error of 3.7%, and
 // the output of four converted layers has an error of 7.5%. The losses therefore cannot fall below
-// 0.56% of the first loss, which is about the mean square of the targets. The test permits four
-// times this difference at the end. At the start, outputs are at most a third of the targets, so
+// 0.56% of the first loss, which is about the mean square of the targets. The test permits
+// four times this noise at the end. At the start, outputs are at most a third of the targets, so
 // that the loss differs by at most 2 * 7.5% / 3.
 // Covers 8.fp8, 8.AORecipeKwargs.
 TEST(Fp8, ConvergesLikeBf16) {

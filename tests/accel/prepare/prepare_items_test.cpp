@@ -1,5 +1,5 @@
-// Tests the placeholders DummyOptim and DummyScheduler, the auto values of DeepSpeed configurations
-// that prepare() fills in, and get_state_dict() with ZeRO stage 3.
+// Tests the placeholders DummyOptim and DummyScheduler, DeepSpeed's auto values and selected
+// plugins in prepare(), and get_state_dict() with ZeRO stage 3.
 #include "accel/prepare/prepare_items.h"
 
 #include <memory>

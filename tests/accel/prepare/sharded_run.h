@@ -18,7 +18,7 @@ inline accel::FullyShardedDataParallelPlugin fsdp(const std::string& strategy = 
 }
 
 // Returns the options with the group, for training on the CPU. Adds fsdp() if the group has several
-// ranks and the options have no plugin.
+// ranks and the options have neither an FSDP nor a DeepSpeed plugin.
 inline accel::AcceleratorOptions on_group(const Group& group,
                                           accel::AcceleratorOptions options = {}) {
     options.cpu = true;

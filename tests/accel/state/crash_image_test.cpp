@@ -1,5 +1,5 @@
-// Tests that checkpoints survive a power failure at any moment, and failures of any file operation.
-// The production code writes the checkpoints to a file system in memory.
+// Tests that checkpoints and weights survive a power failure at any moment, and that checkpoints
+// survive failures of any file operation. The production code writes to a file system in memory.
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -78,7 +78,7 @@ TEST(ShardedAccelerator, SavesPartsAsynchronously) {
     });
 }
 
-// One model is saved in parts and one is not; hooks remove the first of them.
+// One model is saved in parts and one is not. The hooks remove the model that was prepared first.
 TEST(StateHooks, CanRemoveTheWeightsOfOneModelIfAnotherIsSavedInParts) {
     for (const bool removes_parts : {true, false}) {
         SCOPED_TRACE(removes_parts ? "removes parts" : "removes whole weights");

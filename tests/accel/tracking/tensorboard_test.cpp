@@ -1,4 +1,5 @@
-// Tests event files: framing, protocol buffers and histograms.
+// Tests TensorBoard's event files: their framing and protocol buffers, and the events that
+// SummaryWriter and TensorBoardTracker write.
 #include "accel/tracking/tensorboard.h"
 
 #include <algorithm>

@@ -32,7 +32,7 @@ std::vector<float> numbers(std::int64_t n) {
     return values;
 }
 
-// Returns the largest difference of two lists.
+// Returns the largest absolute difference between elements of two lists.
 double difference(const std::vector<float>& a, const std::vector<double>& b) {
     double largest = 0;
     for (std::size_t i = 0; i < a.size(); ++i) largest = std::fmax(largest, std::abs(a[i] - b[i]));

@@ -1,5 +1,5 @@
-// Tests every collective with every kind of mismatch between ranks. All ranks must throw CommError
-// before the timeout, and no rank may hang.
+// Tests the collectives of Op with every mismatch of Kind between ranks. All ranks must throw
+// CommError before the timeout, and no rank may hang.
 #include <memory>
 #include <ostream>
 #include <string>

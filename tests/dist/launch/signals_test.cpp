@@ -36,7 +36,7 @@ bool has_handled_all_signals(pid_t pid) {
 class LauncherSignals : public tests::SuperviseTest {
   protected:
     // Returns a script that writes its process id to the file `name`, and a line to the file `got`
-    // when it gets a signal. It ends with `code` when the file `go` exists.
+    // when it gets the signal `signal`. It ends with `code` when the file `go` exists.
     std::string script(const std::string& name, int signal, const std::string& code) const {
         return str("trap 'echo ", name, " >> ", file("got"), "' ", signal, "; echo $$ > ",
                    file(name), "; while ! test -e ", file("go"), "; do sleep 0.02; done; exit ",

@@ -32,9 +32,9 @@ inline nn::BertForMaskedLM small_architecture(nn::BertForMaskedLM*) {
 }
 
 // Expects that sharded training gives the losses and, in f64, the parameters of one process on the
-// CPU. Runs each strategy on 2 to 4 ranks, and each strategy that has replicas (HYBRID_SHARD) on 4
-// ranks. In f32, Adam enlarges rounding errors of gradients that are zero in exact arithmetic, such
-// as gradients of the biases of keys.
+// CPU. Runs each strategy on 2 to 4 ranks, and full_shard and shard_grad_op also on 4 ranks with
+// replicas. In f32, Adam enlarges rounding errors of gradients that are zero in exact arithmetic,
+// such as gradients of the biases of keys.
 template <class Model>
 void expect_training_of_one_process(const RankRunner& run, DType dtype, double tolerance,
                                     std::int64_t steps = 20) {

@@ -56,10 +56,10 @@ inline std::vector<std::int64_t> unit_bytes(const nn::Gpt& model, int parts) {
     return bytes;
 }
 
-// Returns the communication of one rank in one micro-batch. `is_first` is whether the parameters
-// have changed since the last micro-batch. Each unit is gathered for forward unless it was kept,
-// and once more for backward if it was freed. If the micro-batch syncs, the gradients of each unit
-// are reduced to parts, and averaged over the replicas of the parts.
+// Returns the communication of one rank in one micro-batch. `is_first` is true in the first
+// micro-batch and after an update of the parameters. Each unit is gathered for forward unless it
+// was kept, and once more for backward if it was freed. If the micro-batch syncs, the gradients of
+// each unit are reduced to parts, and averaged over the replicas of the parts.
 inline Communication formula(const std::vector<std::int64_t>& units,
                              dist::ShardingStrategy strategy, bool is_first, bool syncs,
                              bool has_replicas) {
