@@ -203,9 +203,11 @@ void expect_whole_states(const std::vector<int>& errors) {
                   {{"processes", kRanks}, {"errors", errors.size()}, {"faults", faults}});
 }
 
-TEST(FaultyLoad, SucceedsOrThrowsOnEveryRankAndLoadsNothing) { expect_whole_states({EIO}); }
+TEST(FaultyLoad, LoadsTheNewestCheckpointOrThrowsOnEveryRankWithoutChanges) {
+    expect_whole_states({EIO});
+}
 
-TEST(FaultyLoad, SucceedsOrThrowsOnEveryRankAndLoadsNothingInALongRun) {
+TEST(FaultyLoad, LoadsTheNewestCheckpointOrThrowsOnEveryRankWithoutChangesInALongRun) {
     expect_whole_states({EIO, EACCES, ENOMEM, EINTR, FailingReads::kEnd, 0});
 }
 

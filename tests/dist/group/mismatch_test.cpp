@@ -1,5 +1,5 @@
-// Tests the collectives of Op with every mismatch of Kind between ranks. All ranks must throw
-// CommError before the timeout, and no rank may hang.
+// Tests collectives of tensors if the calls of the ranks differ or a rank has left. All ranks must
+// throw CommError before the timeout, and no rank may hang.
 #include <memory>
 #include <ostream>
 #include <string>

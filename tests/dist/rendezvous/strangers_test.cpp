@@ -102,8 +102,9 @@ class Repeated {
 
 TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
-    // The server keeps a silent connection for 5 seconds. The join timeout is shorter, so the ranks
-    // must join before the server drops a stranger for its silence.
+    // The server drops a silent connection after the join timeout, if this is less than 5 seconds.
+    // The timeout of rank 0 begins before the strangers connect, so the ranks must join before the
+    // server drops a stranger for its silence.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);
