@@ -72,8 +72,8 @@ Samples samples_of(const json& c) {
 }
 
 // Calls f(scores, labels, valid) with this rank's part of the samples, in batches with a random
-// number of samples that count, including 0. Batches can also contain samples that do not count.
-// They are at the end, or anywhere if `valid` is a mask.
+// number of samples that count, including 0. Batches can also contain samples that do not count,
+// at the end or, if `valid` is a mask, anywhere.
 template <class F>
 void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&& f) {
     std::mt19937 random(seed);  // all ranks use the same batch sizes

@@ -53,9 +53,9 @@ struct Counter : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { batches = state["batches"].integer(); }
 };
 
-// A training run with all state that a checkpoint contains: random numbers for dropout, a shuffled
-// loader, AdamW, a cosine schedule and a registered counter. An update has two micro-batches. On
-// one process, a pass has five batches.
+// A training run with several kinds of state that a checkpoint contains: random numbers for
+// dropout, a shuffled loader, AdamW, a cosine schedule and a registered counter. An update has two
+// micro-batches. On one process, a pass has five batches.
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 
@@ -112,7 +112,7 @@ struct Training {
     accel::Accelerator accelerator;
 };
 
-// Returns copies of all tensors and numbers that a step can change.
+// Returns copies of tensors and numbers that a step changes.
 inline std::vector<Tensor> snapshot(Training& training) {
     std::vector<Tensor> all;
     for (const Tensor& p : training.net.parameters()) {

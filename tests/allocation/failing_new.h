@@ -13,7 +13,8 @@ enum class Threads : std::uint8_t {
     control,      // the threads of process groups that detect failures
 };
 
-// Makes operator new throw std::bad_alloc while the object exists. Only one object may exist.
+// Makes calls of operator new throw std::bad_alloc while the object exists. Only one object may
+// exist.
 class FailingNew {
   public:
     // Call number `first`, counted from 1 on the given threads, fails. If `all_later` is true,

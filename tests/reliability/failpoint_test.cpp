@@ -47,7 +47,7 @@ accel::ProjectConfiguration project_in(const std::string& folder) {
 }
 
 // Continues from a checkpoint, saves twice, the second time in the background, and leaves the job.
-// Reports the number of each complete checkpoint.
+// Rank 0 reports the number of each complete checkpoint.
 void load_and_save(const std::string& folder, const ReportingJob::Group& group,
                    const ReportingJob::Reporter& report) {
     Training training(7, 1, true, group, project_in(folder));

@@ -68,8 +68,8 @@ std::vector<std::string> errors_of(dist::ProcessGroup& group, const std::functio
     return all;
 }
 
-// Expects that the error of the rank `failing` contains this text. Each other rank must have the
-// same error with the number of the failing rank.
+// Expects that the error of the rank `failing` contains this text. The error of each other rank
+// must contain this text and the number of the failing rank.
 void expect_shared_error(const std::vector<std::string>& errors, int failing,
                          const std::string& text) {
     const std::string& own = errors[static_cast<std::size_t>(failing)];
@@ -96,8 +96,8 @@ accel::ProjectConfiguration project_of_machine(const std::string& folder, int ra
             .save_on_each_node = true};
 }
 
-// Saves on two machines, while each operation in turn fails on one of them. Reports 1 for each
-// fault.
+// Saves on two machines, while each operation in turn fails on one of them. Rank 0 reports 1 for
+// each fault.
 void save_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     become_machine(*group);
@@ -150,8 +150,8 @@ TEST(FaultySave, SucceedsOrThrowsOnEveryMachineAndKeepsACheckpointInALongRun) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
-// Loads on two ranks, while each operation that reads fails in turn on one of them. Reports 1 for
-// each fault.
+// Loads on two ranks, while each operation that reads fails in turn on one of them. Rank 0 reports
+// 1 for each fault.
 void load_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     Training training(7, 0, true, group,
@@ -212,7 +212,7 @@ TEST(FaultyLoad, LoadsTheNewestCheckpointOrThrowsOnEveryRankWithoutChangesInALon
 }
 
 // Changes single bits of each file on one of two machines, and loads the checkpoint on both
-// machines. Reports 1 for each change.
+// machines. Rank 0 reports 1 for each change.
 void load_damaged(const std::string& folder, int changes, const Group& group,
                   const ReportingJob::Reporter& report) {
     become_machine(*group);

@@ -223,7 +223,7 @@ TEST(Chart, DrawsFewGridLinesForTinyDifferences) {
     }
 }
 
-TEST(Chart, LimitsByteCountsToAboutNineExabytes) {
+TEST(FormatValue, LimitsByteCountsToAboutNineExabytes) {
     EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b'));
 }
 

@@ -133,7 +133,7 @@ TEST(PrepareDataLoader, YieldsTheSameBatchesAsPrepareOfTheAccelerator) {
     });
 }
 
-TEST(PreparedLoader, IsNeitherShardedNorDispatchedAfterFreeMemoryWhichThrowsInALoop) {
+TEST(FreeMemory, RemovesShardingAndDispatchingFromLoadersButThrowsInTheirLoops) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));

@@ -62,7 +62,7 @@ class Children {
             EXPECT_EQ(::read(output, &mark, 1), 1);
         }
     }
-    // Makes wait_for_progress() of the test return. The bodies of ranks call this function.
+    // Reports progress to wait_for_progress() of the test. Ranks call this function.
     static void show_progress() {
         if (::write(output_, "!", 1) != 1) ::_exit(6);
     }

@@ -24,7 +24,7 @@ struct ShardedBytes {
     double alone = 0;            // parameters, gradients and moments of one process
     double parts = 0;            // parameters, gradients and moments of a rank
     double forward = 0;          // peak of a rank in forward without gradients
-    double step = 0;             // peak of a rank in forward and backward
+    double step = 0;             // peak of a rank in a training step
     double root = 0, block = 0;  // parameters of the unit of the model, and of the unit of a block
 
     ShardedBytes& operator+=(const ShardedBytes& other) {

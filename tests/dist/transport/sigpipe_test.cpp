@@ -79,7 +79,7 @@ Socket tcp_socket_without_peer() {
 }
 
 // Checks that the tests would detect a SIGPIPE.
-TEST(SigPipe, EndsAChildThatWritesDirectlyAfterThePeerClosed) {
+TEST(SigPipe, EndsAChildThatCallsWriteAfterThePeerClosed) {
     const int status = status_in_child([] {
         Pair pair;
         pair.two = Socket();
