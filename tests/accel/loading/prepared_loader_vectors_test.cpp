@@ -287,7 +287,8 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
         EXPECT_EQ(seen.len, skip > all ? json("ValueError") : json(left));
         EXPECT_FALSE(seen.ends_after);
         EXPECT_FALSE(seen.active_after);
-        // If batches are dispatched by index, Accelerate skips single batches instead of steps.
+        // If batches of a map-style dataset are dispatched, Accelerate skips single batches instead
+        // of steps.
         if (dispatched && c["kind"] == "map" && processes > 1 && skip > 0) {
             EXPECT_EQ(seen.batches, dispatched_steps(skip, n, total, processes, rank));
             continue;

@@ -152,7 +152,8 @@ std::vector<std::vector<Shape>> layout_of(const ReplicaRun& run) {
     return layout;
 }
 
-// With three processes, the order in which gradients are added depends on their place in a bucket.
+// With three processes, the order in which gradients are added depends on their positions in a
+// bucket.
 TEST(DataParallelState, ContainsTheLayoutOfTheBuckets) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto options = [] { return dist::DataParallelOptions{.bucket_cap_mb = kSmallBucket}; };

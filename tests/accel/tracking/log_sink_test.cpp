@@ -1,4 +1,4 @@
-// Tests that a log sink replaces stderr, and that it can be replaced while threads log.
+// Tests log() with and without a log sink, and sinks that are replaced while threads log.
 #include <atomic>
 #include <thread>
 
@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using tests::Messages;
 
-TEST(LogSink, ReplacesStderrUntilRemoved) {
+TEST(Log, CallsTheSinkOrWritesWarningsAndErrorsToStderrWithoutASink) {
     {
         Messages messages;
         log(LogLevel::warning, "one ", 1);

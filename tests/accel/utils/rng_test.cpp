@@ -198,7 +198,7 @@ TEST(SeedableSampler, UsesTheDefaultGeneratorWithoutADataSeed) {
 }
 
 // Covers 13.set_seed, 23.set_seed.
-TEST(SetSeed, SeedsAllProcessesEquallyUnlessDeviceSpecificAndEnablesDeterminism) {
+TEST(SetSeed, SeedsAllProcessesEquallyUnlessDeviceSpecificAndCanEnableDeterminism) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         setenv("RANK", std::to_string(environment.rank).c_str(), 1);
         setenv("WORLD_SIZE", "2", 1);
