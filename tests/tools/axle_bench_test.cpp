@@ -1,4 +1,4 @@
-// Tests the kernels, options, result files and errors of `axle bench`.
+// Tests the timing, kernels, options, result files and errors of `axle bench`.
 #include "kernels/cpu/targets.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Tests loops over prepared loaders: the active loader, the samples of each rank, and rejected
-// options.
+// Tests loops over prepared loaders: the active loader, the samples of each rank, free_memory(),
+// and rejected options.
 #include <memory>
 #include <mutex>
 #include <set>

@@ -1,4 +1,4 @@
-// Tests the schedules that prepare() creates for a MegatronLMPlugin.
+// Tests the schedules that prepare() creates for a MegatronLMPlugin, and its parameter groups.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Tests emulated fp8 training on the CPU: recipes, the layers that they convert, and convergence.
+// Tests emulated fp8 training on the CPU: recipes, the layers that they convert, convergence, and
+// checkpoints.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>

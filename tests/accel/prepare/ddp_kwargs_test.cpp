@@ -1,5 +1,5 @@
-// Tests that DistributedDataParallelKwargs of an Accelerator change how and when the gradients of
-// prepared models are reduced.
+// Tests how DistributedDataParallelKwargs and sync_each_batch of an Accelerator change when and how
+// prepared models reduce gradients and broadcast buffers.
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// Tests how inputs are split between processes, and that functions, log messages and trackers run
-// only on the selected processes.
+// Tests how inputs are split between processes, and which processes run a function, write log
+// messages or call trackers.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

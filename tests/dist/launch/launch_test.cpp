@@ -1,4 +1,4 @@
-// Tests launch(), which runs a function in several processes.
+// Tests launch(), which runs a function in several processes, and the JSON of a JobFailure.
 #include "dist/launch/launch.h"
 
 #include <atomic>
