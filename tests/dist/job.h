@@ -1,4 +1,5 @@
-// ControlJob: a job within one program, whose ranks are threads or child processes.
+// ControlJob, a job within one program whose ranks are threads or child processes, and helpers that
+// run its ranks in threads and wait for its failure.
 #pragma once
 
 #include <chrono>
