@@ -121,7 +121,7 @@ TEST(PreparedLoader, YieldsTheSameBatchesWhenPreparedTwice) {
 }
 
 // Covers 4.prepare_data_loader.
-TEST(PrepareDataLoader, YieldsTheSameBatchesAsPrepareOfTheAccelerator) {
+TEST(PrepareDataLoader, YieldsTheBatchesOfAcceleratorPrepareButDoesNotSetTheActiveLoader) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader one(numbers(7), {.batch_size = 2}), other(numbers(7), {.batch_size = 2});

@@ -66,7 +66,7 @@ TEST(CrossValidation, GivesEqualResultsForRepeatedFoldsOnOneAccelerator) {
     }
 }
 
-TEST(CrossValidation, ShardsTheLoadersOfEveryFold) {
+TEST(CrossValidation, ShardsLoadersAndSynchronizesModelsOfEveryFold) {
     tests::on_ranks(2, [](const auto& group) {
         Accelerator accelerator(
             {.gradient_accumulation_steps = 2, .cpu = true, .process_group = group});

@@ -96,12 +96,14 @@ TEST(ProgressBar, LimitsTheRateOfLinesButAlwaysWritesTheLastLine) {
     const auto lines = lines_of(out.str());
     ASSERT_LE(lines.size(), 2u);
     EXPECT_THAT(lines.back(), ContainsRegex(" 90% 900/1000 "));
-    {
-        ProgressBar bar(0, {.out = &out});
-        EXPECT_NO_THROW(bar.update(0));
-        bar.close();
-        bar.close();
-    }
+}
+
+TEST(ProgressBar, AcceptsATotalOfZeroAndASecondClose) {
+    std::ostringstream out;
+    ProgressBar bar(0, {.out = &out});
+    EXPECT_NO_THROW(bar.update(0));
+    EXPECT_NO_THROW(bar.close());
+    EXPECT_NO_THROW(bar.close());
 }
 
 // A pseudo terminal to which stderr is connected during its lifetime.

@@ -77,7 +77,7 @@ TEST(ThrowDescribed, KeepsTheTypeOfEveryErrorOfAxle) {
     }
 }
 
-TEST(GatherOrThrow, ConvertsOtherExceptionsToError) {
+TEST(GatherOrThrow, ConvertsStandardExceptionsToErrorOnOtherProcesses) {
     const auto ends = outcomes(2, [&](const Group& group) {
         dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw std::out_of_range("the user's own");
