@@ -133,7 +133,7 @@ TEST(OperatorNewFailure, LeavesOptimizersUnchangedInAStep) {
     });
 }
 
-TEST(OperatorNewFailure, IsRethrownByTheThreadPoolAfterATask) {
+TEST(OperatorNewFailure, OfATaskIsRethrownAndLeavesTheThreadPoolUsable) {
     kernels::set_num_threads(3);
     for (int repeat = 0; repeat < 50; ++repeat) {
         std::array<std::atomic<int>, 64> done = {};

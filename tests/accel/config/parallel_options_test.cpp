@@ -26,7 +26,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
 
 // Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, ShardsModelsOfTwoProcessesUnlessItsStrategyIsNoShard) {
+TEST(FsdpPlugin, IsReadFromTheEnvironmentAndShardsModelsUnlessItsStrategyIsNoShard) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {

@@ -77,7 +77,7 @@ TEST(ParallelismConfig, HasTheMeshAndDataRanksOfAccelerateAndOfPipelines) {
 }
 
 // Covers 1.parallelism_config, 1.torch_tp_plugin, 17.dp_replicate_size, 17.cp_backend.
-TEST(ParallelismConfig, RejectsInvalidSizesAndBackends) {
+TEST(ParallelismConfig, RejectsInvalidSizesBackendsAndCombinations) {
     expect_refused({.tp_size = 0}, {"ParallelismConfig: tp_size: must be at least 1: 0"});
     expect_refused({.dp_shard_size = -1},
                    {"ParallelismConfig: dp_shard_size: must be at least 1: -1"});
