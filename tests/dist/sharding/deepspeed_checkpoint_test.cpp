@@ -26,7 +26,7 @@ constexpr const char* kRank0 = "zero_pp_rank_0_mp_rank_00_optim_states.pt";
 constexpr const char* kRank1 = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
 constexpr const char* kModel = "mp_rank_00_model_states.pt";
 
-// Returns the folder that save_checkpoint() has written.
+// Returns a folder that DeepSpeed's save_checkpoint() has written.
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/deepspeed/" + name; }
 std::string tag_of(const std::string& name) { return recorded(name) + "/global_step3"; }
 
