@@ -202,7 +202,8 @@ class InterruptedTrainer : public Trainer {
         const auto most = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
         return std::chrono::microseconds(random_() % static_cast<std::uint64_t>(most + 1));
     }
-    // Writes the first checkpoint and measures how long the start takes.
+    // Writes the first checkpoint and measures how long the start takes. Returns whether all
+    // expectations are met.
     bool prepare() {
         wrapper_ = {AXLE_BIN_DIR "/axle", "launch", "--quiet", "--cpu", "--num_processes", "2"};
         const auto begin = Clock::now();
