@@ -40,7 +40,7 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
     });
 }
 
-// FSDP and Megatron's options are used only on several processes.
+// On one process, a plugin for FSDP or Megatron does not determine the distributed type.
 // Covers 2.is_fsdp2, 2.distributed_type.
 TEST(AcceleratorState, HasTheDistributedTypeOfThePlugin) {
     using accel::DistributedType;

@@ -250,7 +250,7 @@ struct ResumeRecorder : Recorder {
     }
 };
 
-TEST(Trackers, ReceiveTheFirstStepThatAResumedRunLogsAgain) {
+TEST(Trackers, ReceiveTheStepFromWhichAResumedRunLogsAgain) {
     const TemporaryFolder folder;
     const auto run = [&](bool loads, const std::function<void(Accelerator&)>& f) {
         const auto mine = std::make_shared<ResumeRecorder>("mine");
