@@ -226,7 +226,7 @@ TEST_F(AxleBench, WritesARowOfEachKernelToJsonAndThePage) {
     EXPECT_EQ(std::ranges::count(tags, "svg"), 1);
 }
 
-TEST_F(AxleBench, MeasuresDTypesLayoutsThreadsAndCaches) {
+TEST_F(AxleBench, MeasuresEachDTypeAndNumberOfThreadsAndReportsOperationsAndBytes) {
     const json rows =
         measure({"matmul:6x5x4", "--dtype", "bf16", "--dtype", "f64", "--layout", "TN", "--threads",
                  "1", "--threads", "2", "--cache", "hot", "--compare", "none"})["rows"];
