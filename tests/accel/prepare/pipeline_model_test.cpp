@@ -104,7 +104,7 @@ TEST(PipelineModel, DividesGradientsByTheAccumulationSteps) {
 }
 
 // Covers 16.gradient_clipping.
-TEST(PipelineModel, ClipsGradientsOfAllStagesInPipelineStep) {
+TEST(PipelineModel, ClipsGradientsOfAllStagesInTheOptimizerStep) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

@@ -149,7 +149,7 @@ std::string draws_in_passes(const Group& group, std::vector<std::string> rng_typ
 }
 
 // Covers 13.synchronize_rng_state, 23.synchronize_rng_states.
-TEST(RngTypes, SynchronizeRandomNumbersAtTheStartOfAPass) {
+TEST(RngTypes, SynchronizeTheDefaultGeneratorInEachPassIfTheyIncludeTorchOrCuda) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         return str(draws_in_passes(group, {"torch", "generator"}), ' ',
