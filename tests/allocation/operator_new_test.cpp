@@ -246,8 +246,9 @@ TEST(OperatorNewFailure, LeavesALoaderUsableIfItsLoopFails) {
     }
 }
 
-// Makes an allocation of rank 1 fail in a backward pass that reduces gradients. Expects that no
-// rank waits for a rank that has failed. Returns whether the pass has that many allocations.
+// Makes an allocation of rank 1 fail in a forward and backward pass that reduces gradients. Expects
+// that no rank waits for a rank that has failed. Returns whether the pass has that many
+// allocations.
 bool fail_data_parallel(std::int64_t number, bool all_later, Threads threads) {
     SCOPED_TRACE(str("allocation ", number));
     Outcome outcome = Outcome::passed;

@@ -115,8 +115,8 @@ TEST(AsynchronousSave, KeepsOnlyTheNewestCheckpointIfTotalLimitIsOne) {
     EXPECT_EQ(list.entries[0].iteration, 2);
 }
 
-// A child saves asynchronously after each batch and is killed at a random time. The last state that
-// the child has reported as complete, or a newer state, can be loaded.
+// A child saves asynchronously after each batch and is killed after a random number of reports. The
+// last state that the child has reported as complete, or a newer state, can be loaded.
 TEST(AsynchronousSave, KeepsAcknowledgedCheckpointsIfTheProcessIsKilled) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::mt19937 random(3);

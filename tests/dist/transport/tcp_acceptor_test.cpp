@@ -244,7 +244,8 @@ TEST(TcpAcceptor, ClosesConnectionsOfUnauthenticatedClients) {
     EXPECT_TRUE(server.has(1));
 }
 
-// Strangers hold more connections than the acceptor keeps, and some have sent half of a handshake.
+// Strangers open more connections than the acceptor keeps, and some send the first message of a
+// handshake, or half of it.
 TEST(TcpAcceptor, ConnectsRanksWhileUnauthenticatedClientsHoldAllConnections) {
     constexpr int kRanks = 6;
     Rank0 server(kRanks);
