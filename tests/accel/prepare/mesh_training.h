@@ -29,7 +29,7 @@ struct TrainingMesh {
     bool sequence_parallel = false, ring = false;
 
     int processes() const { return replicas * shards * cp * tp * pp; }
-    // Returns the mesh without the dimensions on which processes train with the same data.
+    // Returns the mesh without the dimensions along which processes train on the same batches.
     TrainingMesh data_parallel() const {
         return {.replicas = replicas, .shards = shards, .fsdp = fsdp, .pipeline = pipeline};
     }
