@@ -1,5 +1,5 @@
-// Tests gradient accumulation: which micro-batches end with an update, and how gradients are scaled
-// and clipped.
+// Tests gradient accumulation: which micro-batches end with an update, how gradients are scaled,
+// averaged and clipped, and when prepared optimizers and schedulers step.
 #include <cmath>
 #include <limits>
 #include <memory>

@@ -1,4 +1,5 @@
-// Tests an Accelerator whose processes share sequences.
+// Tests an Accelerator whose processes share sequences, and calls that have no effect if they share
+// none.
 #include <algorithm>
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Tests which random numbers are equal on several processes.
+// Tests which random numbers are equal on several processes, the seeds of samplers, and the names of
+// RngType.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
