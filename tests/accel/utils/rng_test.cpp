@@ -1,5 +1,5 @@
-// Tests which random numbers are equal on several processes, the seeds of samplers, and the names of
-// RngType.
+// Tests which random numbers are equal on several processes, the seeds of samplers, and the names
+// of RngType.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
