@@ -265,7 +265,7 @@ TEST(SaveState, ReplacesAnOlderCheckpointCompletely) {
     expect_same(snapshot(other), saved);
 }
 
-// Simulates a full disk: while the object exists, this process can't write files of more than
+// Simulates a full disk: while the object exists, this process cannot write files of more than
 // `bytes` bytes.
 class SmallDisk {
   public:

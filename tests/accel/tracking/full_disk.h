@@ -7,7 +7,7 @@
 
 namespace axle::tests {
 
-// While the object exists, this process can't write files of more than `bytes` bytes.
+// While the object exists, this process cannot write files of more than `bytes` bytes.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
