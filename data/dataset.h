@@ -31,6 +31,10 @@ class Dataset {
     // dataset, which outlives it. A loader calls in_epoch() at the start of each pass, on the
     // thread of the loop.
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
+    // Returns a copy that shares the samples, if copies are cheap, or nullptr (the default).
+    // Loaders and datasets that get this dataset by reference keep the copy, so that this dataset
+    // need not outlive them.
+    virtual std::shared_ptr<const Dataset> share() const { return nullptr; }
 };
 
 // Returns the samples at `indices`. The messages of exceptions contain the index of the sample.

@@ -12,8 +12,9 @@ class Dataset;
 class IterableDataset;
 
 // A dataset argument, with the ownership rules of DataLoader. A variable is referenced and must
-// outlive the object that uses it; a temporary is moved into a shared pointer; a shared pointer is
-// shared. pointer() is null only if the argument was a null pointer.
+// outlive the object that uses it, unless its class has share(), as Table does; a temporary is
+// moved into a shared pointer; a shared pointer is shared. pointer() is null only if the argument
+// was a null pointer.
 template <class Base>
 class BasicDatasetRef {
   public:
@@ -22,7 +23,8 @@ class BasicDatasetRef {
     // NOLINTNEXTLINE(bugprone-forwarding-reference-overload,google-explicit-constructor)
     BasicDatasetRef(D&& dataset) {
         if constexpr (std::is_lvalue_reference_v<D>) {
-            pointer_ = {std::shared_ptr<void>(), &dataset};
+            if constexpr (requires { dataset.share(); }) pointer_ = dataset.share();
+            if (pointer_ == nullptr) pointer_ = {std::shared_ptr<void>(), &dataset};
         } else {
             pointer_ = std::make_shared<std::remove_cv_t<D>>(std::forward<D>(dataset));
         }

@@ -159,7 +159,7 @@ data::DataLoader loader_of(const Settings& s, const Texts& texts, const data::Ta
     const std::int64_t padding = texts.tokenizer.token_to_id("[PAD]").value_or(0);
     options.collate_fn = data::padding_collate({.padding_values = {{"input_ids", padding}}});
     options.num_workers = static_cast<int>(s.workers);
-    return data::DataLoader(std::move(rows), options);  // the loader owns the table
+    return data::DataLoader(rows, options);
 }
 
 // --- training

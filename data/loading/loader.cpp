@@ -5,6 +5,7 @@
 #include "core/cuda.h"
 #include "core/profiler/profiler.h"
 #include "core/random.h"
+#include "data/dataset_ref.h"
 #include "data/loading/own_shards.h"
 #include "data/loading/prefetch.h"
 #include "data/loading/source.h"
@@ -77,12 +78,6 @@ std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
     return std::make_shared<FixedBatchSampler>(sampler, options.batch_size, options.drop_last);
 }
 
-// Returns a pointer that does not own the object.
-template <class T>
-std::shared_ptr<const T> borrowed(const T& object) {
-    return {std::shared_ptr<void>(), &object};
-}
-
 }  // namespace
 
 class DataLoader::OwnFeed : public Feed {
@@ -137,7 +132,7 @@ DataLoader::DataLoader(LoaderOptions&& options)
 }
 
 DataLoader::DataLoader(const Dataset& dataset, const LoaderOptions& options)
-    : DataLoader(borrowed(dataset), options) {}
+    : DataLoader(DatasetRef(dataset).pointer(), options) {}
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {
@@ -154,7 +149,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptio
 }
 
 DataLoader::DataLoader(const IterableDataset& dataset, const LoaderOptions& options)
-    : DataLoader(borrowed(dataset), options) {}
+    : DataLoader(IterableDatasetRef(dataset).pointer(), options) {}
 
 DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {

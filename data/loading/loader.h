@@ -128,10 +128,10 @@ class DataLoader {
   public:
     class Iterator;
 
-    // A dataset that is passed by reference must outlive the loader; a temporary is moved into the
-    // loader. Throws UsageError if the dataset is null, and ValueError if options contradict each
-    // other or are out of range, or, unless allow_empty is true, in the cases of that option. (An
-    // iterable dataset of unknown size is not checked.)
+    // A dataset passed by reference must outlive the loader, unless it has Dataset::share(), as
+    // Table; a temporary is moved into the loader. Throws UsageError for a null dataset, and
+    // ValueError if options contradict each other or are out of range, or, unless allow_empty is
+    // true, in the cases of that option. (An iterable dataset of unknown size is not checked.)
     explicit DataLoader(const Dataset& dataset, const LoaderOptions& options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
     explicit DataLoader(const IterableDataset& dataset, const LoaderOptions& options = {});

@@ -111,6 +111,8 @@ Tree Table::get(std::int64_t index) const {
     return row_of(columns_, std::move(values));
 }
 
+std::shared_ptr<const Dataset> Table::share() const { return std::make_shared<Table>(*this); }
+
 std::size_t Table::position_of(const std::string& name) const {
     const auto column = std::ranges::find(columns_, name, &TableColumn::name);
     if (column != columns_.end()) return static_cast<std::size_t>(column - columns_.begin());

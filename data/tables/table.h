@@ -96,6 +96,7 @@ class Table : public Dataset {
     // Returns a row. Throws IndexError unless 0 <= index < size(), and the FileError of a row that
     // does not fit the inferred columns.
     Tree get(std::int64_t index) const override;
+    std::shared_ptr<const Dataset> share() const override;
 
     // --- columns
     // Returns the names, types and class names of the columns.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
+#include "data/composed_datasets.h"
 #include "data/loading/loader.h"
 #include "kernels/error.h"
 #include "tests/close.h"
@@ -163,6 +164,19 @@ TEST(Table, FiltersRowsAndRejectsMissingColumnsAndFunctions) {
         table.filter([](const Tree& row) { return row["x"].boolean(); });
     });
     expect_error<UsageError>({"filter: the function"}, [&] { table.filter({}); });
+}
+
+TEST(Table, StaysValidInALoaderAndADatasetThatOutliveIt) {
+    auto loader = [] {
+        const Table local = reviews().select_columns({"id"});
+        return data::DataLoader(local, {.batch_size = 3});
+    }();
+    const auto subset = [] {
+        const Table local = reviews().select_columns({"id"});
+        return data::Subset(local, {2, 0});
+    }();
+    for (auto& batch : loader) EXPECT_EQ(batch["id"].size(0), 3);
+    EXPECT_EQ(subset.get(0)["id"].integer(), 2);
 }
 
 TEST(Table, ConcatenatesTablesAndRejectsDifferentColumns) {
