@@ -81,7 +81,8 @@ class Table : public Dataset {
     // Opens a text file, or all files of a folder in the order of their names, without subfolders
     // and hidden files. Symbolic links are followed. With SampleBy::document, files are opened, and
     // throw their errors, when they are read. Throws FileError if a file is missing or empty (a
-    // document may be empty), if the text is not valid UTF-8, or if a folder has no files.
+    // document may be empty), if the text is not valid UTF-8, or if a folder has no files that are
+    // read.
     static Table from_text(const std::string& path, const TextOptions& options = {});
     // Keeps rows, which must be maps, in memory. A key that a row does not have is a missing value.
     // Throws ValueError if a row is not a map or the types of a column do not fit.

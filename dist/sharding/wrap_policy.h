@@ -28,7 +28,7 @@ std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_par
 std::vector<ShardUnit> units_where(nn::Module& model,
                                    const std::function<bool(const nn::Module&)>& is_unit);
 
-// Returns the names of the modules whose whole names match an ECMAScript regular expression. Simple
+// Returns the names of the modules whose whole names match a regular expression. Simple
 // expressions have the same meaning as in Python. Throws ValueError if the expression is invalid.
 std::vector<std::string> modules_matching(nn::Module& model, const std::string& pattern);
 

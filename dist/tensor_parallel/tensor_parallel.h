@@ -29,14 +29,14 @@ namespace axle::dist {
 
 // A rule of a plan. It selects modules by their names and specifies how they are divided.
 struct TensorParallelRule {
-    // The name of a module, or "regex:" and an ECMAScript regular expression. In a name, * stands
+    // The name of a module, or "regex:" and a regular expression. In a name, * stands
     // for one or more characters other than a dot, as in "model.layers.*.mlp.up_proj".
     std::string modules;
     // The style, which specifies how the modules are divided:
     // - "colwise": a Linear computes a part of its output features, from the whole input;
     // - "rowwise": a Linear computes from a part of its input features; the results are added;
-    // - "colwise_rep": as colwise, but the result is gathered. Also for the product with the
-    //   vocabulary ("lm_head"); its loss is computed without gathering logits;
+    // - "colwise_rep": as colwise, but the result is gathered. An output layer ("lm_head") also has
+    //   this style; its loss is computed without gathering logits;
     // - "embedding_rowwise": an Embedding has a part of the rows;
     // - "sequence_parallel": a LayerNorm, RMSNorm, Dropout or stack of blocks processes a part of
     //   the sequence. Ignored unless TensorParallelOptions::sequence_parallel is true;

@@ -26,8 +26,8 @@ Tensor Decoding::run(const Tensor& ids, const Tensor& positions,
     return decoder_.logits(ids, positions, of_last).to(f32);
 }
 
-// Passes whole sequences, or their last tokens that the model accepts. Shorter sequences are padded
-// at the end, which changes no earlier token.
+// Passes each sequence to the model, or its last `longest` tokens if it has more. Shorter sequences
+// are padded at the end, which does not change the logits of their tokens.
 Tensor Decoding::logits_of_windows(const std::vector<TokenIds>& sequences) const {
     std::int64_t time = 0;
     for (const TokenIds& ids : sequences) time = std::max(time, std::ssize(ids));

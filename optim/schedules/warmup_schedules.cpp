@@ -12,7 +12,6 @@ double ratio(std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
 
-// Throws ValueError if the number of steps is negative.
 void check_steps(const char* op, const char* what, std::int64_t steps) {
     if (steps < 0) throw ValueError(str(op, ": ", what, " must not be negative: ", steps));
 }

@@ -10,9 +10,9 @@ namespace {
 Dims axes_of(std::int64_t size) { return size; }
 Dims axes_of(const Size3& size) { return {size.d, size.h, size.w}; }
 
-// Sets `conv` and `around`, the argument of pad(): (before, after) of the last dimension, then of
-// the dimension before it. If the padding is constant and both sides are equal, the op pads itself
-// and `around` is empty. Throws ValueError for kSamePadding with a stride other than 1.
+// Sets `conv`, the options of the convolution, and `around`, the padding for pad(). If the padding
+// is constant and both sides are equal, `conv` has the padding and `around` is empty. Throws
+// ValueError for kSamePadding with a stride other than 1.
 template <class Options, class ConvOptions>
 void set_padding(const char* who, const Options& options, const Dims& kernel, ConvOptions& conv,
                  Dims& around) {
