@@ -114,10 +114,10 @@ Table Table::shuffle(std::uint64_t seed) const { return select(randperm(size(), 
 
 Table Table::shard(std::int64_t num_shards, std::int64_t index, bool contiguous) const {
     if (index < 0 || index >= num_shards)
-        throw ValueError(
-            num_shards < 1
-                ? str("shard: num_shards must be positive: it is ", num_shards)
-                : str("shard: index must be in [0, ", num_shards, "), num_shards: it is ", index));
+        throw ValueError(num_shards < 1
+                             ? str("shard: num_shards must be positive: it is ", num_shards)
+                             : str("shard: index must be in [0, num_shards): index ", index,
+                                   ", num_shards ", num_shards));
     std::vector<std::int64_t> indices;
     if (contiguous) {
         const std::int64_t quotient = size() / num_shards, rest = size() % num_shards;

@@ -110,9 +110,9 @@ class LoraLinear : public LinearPolicy {
 // `bias` selects and modules_to_save then require a gradient. Returns the number of adapted layers.
 // Call it before Accelerator::prepare() and before creating the optimizer. Throws ValueError for an
 // invalid configuration (LoraConfig::validate()), if no layer is selected, if a selected module is
-// no Linear, and if a module of modules_to_save is missing or has tied weights. Throws UsageError
-// if the model has an adapter, is prepared or sharded, or if a selected layer has a policy. The
-// model is then unchanged.
+// not a Linear, and if a module of modules_to_save is missing or has tied weights. Throws
+// UsageError if the model has an adapter, is prepared or sharded, or if a selected layer has a
+// policy. The model is then unchanged.
 std::int64_t add_lora(Module& model, const LoraConfig& config);
 
 // Returns the parameters that require a gradient.

@@ -41,8 +41,8 @@ void check_prompts(const std::vector<TokenIds>& prompts, std::int64_t count) {
     if (prompts.empty()) throw ValueError("generate: there must be at least one prompt: none");
     for (std::size_t i = 0; i < prompts.size(); ++i)
         if (prompts[i].empty())
-            throw ValueError(str("generate: a prompt must contain at least one token: prompt ", i,
-                                 " of ", prompts.size(), " is empty"));
+            throw ValueError(str("generate: a prompt must contain at least one token: prompts[", i,
+                                 "] of ", prompts.size(), " is empty"));
 }
 
 Device device_of(const Module& model) {

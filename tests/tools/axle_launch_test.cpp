@@ -211,7 +211,7 @@ TEST_F(AxleLaunch, ReadsTheConfigurationAndPrefersFlagsToIt) {
     EXPECT_THAT(values({}, "ACCELERATE_MIXED_PRECISION"), ElementsAre("0 bf16", "1 bf16"));
 }
 
-// Covers 28.fp8_config, 28.deepspeed_config.
+// Covers 26.launch, 28.num_processes.
 TEST_F(AxleLaunch, RejectsUnsupportedAndInvalidConfigurations) {
     const std::string xla = write("config.yaml", "distributed_type: XLA\nnum_processes: 2\n");
     expect_code(2, {"--config_file", xla}, "XLA");

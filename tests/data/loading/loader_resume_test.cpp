@@ -359,7 +359,7 @@ TEST(LoaderState, RequiresPositionDivisibleByProcessesWhenBatchSizesVary) {
                 testing::HasSubstr("with 2 processes exceeds a pass of 10 batches"));
 }
 
-TEST(LoaderState, IsRejectedIfTotalBatchSizeOrDatasetSizeDiffers) {
+TEST(LoaderState, IsRejectedForASmallerDatasetOrAnotherTotalBatchSizeWithinAPass) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
         auto loader =

@@ -63,7 +63,7 @@ TEST(Table, IsDividedIntoShardsAndRejectsIndicesOutOfRange) {
             expect_divides(parts, 17);
             EXPECT_EQ(numbers(n).shard(1, 0, contiguous).size(), n);
         }
-    expect_error<ValueError>({"shard: index must be in [0, 3)", "it is 3"},
+    expect_error<ValueError>({"shard: index must be in [0, num_shards): index 3, num_shards 3"},
                              [] { numbers(7).shard(3, 3); });
 }
 

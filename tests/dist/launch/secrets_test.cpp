@@ -317,7 +317,7 @@ TEST_F(JobSecrets, AreNotExposedByDescriptorsOtherThanTheLauncherChannel) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, AreReachableOnlyThroughLoopbackAddresses) {
+TEST_F(JobSecrets, AreExchangedThroughSocketsThatListenOnlyOnLoopbackAddresses) {
     start();
     let_join();
     std::vector<std::string> addresses;

@@ -335,7 +335,7 @@ TEST(Generate, RejectsEmptyPrompts) {
     nn::Gpt model = tiny_gpt();
     expect_error<ValueError>({"generate: ", "at least one prompt"},
                              [&] { model.generate_batch({}, 1); });
-    expect_error<ValueError>({"generate: ", "prompt 1 of 2 is empty"}, [&] {
+    expect_error<ValueError>({"generate: ", "prompts[1] of 2 is empty"}, [&] {
         model.generate_batch({{1}, {}}, 1);
     });
     expect_error<ValueError>({"generate: ", "-2"}, [&] { model.generate({1}, -2); });
