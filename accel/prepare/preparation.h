@@ -141,7 +141,7 @@ class Preparation {
     // Throws UsageError, with a message that begins with `op`, for a model that is not prepared.
     dist::DistributedModel* replicas_of(const char* op, const nn::Module& model) const;
     // Returns guards that suspend gradient averaging for the models, or for all models if the list
-    // is empty.
+    // is empty, or nullptr if no gradients are averaged. Throws the UsageError of replicas_of().
     NoSyncScope::Guards no_sync_guards(const char* op,
                                        std::initializer_list<const nn::Module*> models) const;
     // Implements Accelerator::join_uneven_inputs().

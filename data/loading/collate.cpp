@@ -28,7 +28,8 @@ Tensor stack_column(const char* who, const Column& column, const std::string& na
         const Tensor& t = column[i]->tensor();
         if (t.shape() != first.shape())
             throw ShapeError(str(error_prefix(who, name), "different shapes: ", first.shape(),
-                                 " and ", t.shape(), sample_pair(i)));
+                                 " and ", t.shape(), sample_pair(i),
+                                 "; padding_collate() pads dimension 0"));
         if (t.dtype() != first.dtype())
             throw ValueError(str(error_prefix(who, name), "different dtypes: ", first.dtype(),
                                  " and ", t.dtype(), sample_pair(i)));

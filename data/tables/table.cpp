@@ -26,7 +26,8 @@ std::vector<std::string> files_in(const std::string& folder) {
         if (!name.starts_with('.') && std::filesystem::is_regular_file(path, ignored))
             paths.push_back(std::move(path));
     }
-    if (paths.empty()) throw FileError(str(printable(folder), ": the folder must have a file that is not hidden"));
+    if (paths.empty())
+        throw FileError(str(printable(folder), ": the folder must have a file that is not hidden"));
     return paths;
 }
 

@@ -120,7 +120,9 @@ class PretrainedTokenizer : public Tokenizer {
                                        const EncodeOptions& options = {}) const;
 
     // Return the text of token ids, without special tokens unless skip_special_tokens is false.
-    // Bytes that are not UTF-8 become U+FFFD. Throw IndexError if an id has no token.
+    // Bytes that are not UTF-8 become U+FFFD. Throw IndexError if an id has no token, and
+    // ValueError if replacements of the decoder make the text longer than 1 GiB, or if a regular
+    // expression of the file needs too much time.
     std::string decode(std::span<const std::int64_t> ids) const override;
     std::string decode(std::span<const std::int64_t> ids, bool skip_special_tokens) const;
 

@@ -177,7 +177,8 @@ class Translator {
         if (in_[end] == ':') out_ += in_[at_++];
     }
 
-    // Copies {n,m}. A '+' after it is a second quantifier, which is not possessive.
+    // Copies an interval {n,m}, or escapes a '{' that begins none. An interval before a '+' becomes
+    // a group, because PCRE2 would read the '+' as possessive.
     void interval() {
         std::size_t end = in_.find('}', at_);
         const std::string_view inside =

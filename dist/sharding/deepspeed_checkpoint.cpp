@@ -287,7 +287,9 @@ void DeepSpeedCheckpoint::read_frozen(const std::vector<Tree>& models, bool in_p
             if (part.dtype() != weight.dtype_ ||
                 (in_parts ? part.shape().size() != 1 : part.shape() != weight.shape_))
                 throw ValueError(str("the frozen weight ", printable(name), ' ', weight.shape_,
-                                     " has a part ", part.dtype(), ' ', part.shape()));
+                                     ": each part must be ", weight.dtype_,
+                                     in_parts ? " with one dimension" : " with this shape",
+                                     ": a part is ", part.dtype(), ' ', part.shape()));
             count += part.numel();
             weight.parts_.push_back(part);
         }

@@ -178,7 +178,7 @@ TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClippingAndRejectsEarlierOnes)
                              [&] { lomo.fused_backward(loss_of(params, 1) + sum(foreign), 0.1); });
 }
 
-TEST(Lomo, RejectsInvalidOptions) {
+TEST(LomoOptimizers, RejectInvalidParametersAndOptions) {
     const Params params = parameters(f32);
     expect_error<ValueError>({"Lomo: clip_grad_norm must be above 0: 0"},
                              [&] { Lomo(params, {.clip_grad_norm = 0.0}); });

@@ -370,7 +370,7 @@ TEST_F(AxleBench, RejectsLibrariesThatItCannotUse) {
     expect_bad("random", str("bench: the library '", kOther,
                              "' contains a kernel for dropout, which can only be measured in Axle; "
                              "remove it from the library"));
-    expect_bad("nameless", "bench: kernel 0 has no name or function");
+    expect_bad("nameless", "bench: kernel, name and run of a kernel must not be null: kernel 0");
 }
 
 TEST_F(AxleBench, RejectsOutputFilesThatCannotBeWritten) {

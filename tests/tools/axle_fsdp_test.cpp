@@ -121,7 +121,7 @@ TEST_F(AxleLaunchFsdp, PassesEnvironmentVariablesToAllProcesses) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunchFsdp, RejectsConflictingFlagsAndReportsUnusedFlags) {
+TEST_F(AxleLaunchFsdp, RejectsConflictingAndInvalidFlagsAndReportsUnusedFlags) {
     EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_CPU"), "true");
     EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_FSDP"), "true");
     expect_code(1, {"--use_fsdp", "--multi_gpu"}, "--use_fsdp cannot be combined with --multi_gpu");

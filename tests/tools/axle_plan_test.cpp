@@ -25,7 +25,7 @@ std::string config_in(const tests::TemporaryFolder& folder) {
     return path;
 }
 
-TEST(ModelCosts, CountParametersFlopsAndActivationBytesAndRejectOtherModels) {
+TEST(ModelCosts, CountParametersFlopsAndActivationBytesOfGpt2AndRejectUnknownModelTypes) {
     const tests::TemporaryFolder folder;
     const ModelCosts costs = model_costs(config_in(folder), 1024);
     ASSERT_EQ(costs.pieces.size(), 14U);

@@ -79,7 +79,7 @@ TEST_F(TrainText, ShowsTheConfusionMatrixInTheReport) {
     EXPECT_THAT(report, HasSubstr("          good             0             4\n"));
 }
 
-TEST_F(TrainText, TrainsAnAdapterOnPairsOfJsonLines) {
+TEST_F(TrainText, TrainsAnAdapterOnTextPairsFromJsonLines) {
     Arguments flags =
         tiny("a", {"--text", "first", "--pair", "second", "--label", "kind", "--lora-r", "4",
                    "--workers", "2", "--steps", "120", "--lr", "0.03"});

@@ -40,7 +40,8 @@ struct RNNOptions {
     bool bidirectional = false;
 };
 
-// h_t = tanh(x_t W_ih^T + b_ih + h_(t-1) W_hh^T + b_hh), or with relu instead of tanh.
+// An Elman network: h_t = tanh(x_t W_ih^T + b_ih + h_(t-1) W_hh^T + b_hh), or with relu instead of
+// tanh.
 class RNN : public Model<RNN> {
   public:
     RNN(std::int64_t input_size, std::int64_t hidden_size, RNNOptions options = {});

@@ -77,7 +77,7 @@ TEST(StateFiles, SavesAnObjectOnceIfItIsAddedTwice) {
     EXPECT_EQ(object.saves, 1);
 }
 
-TEST(StateFiles, ChangesNothingIfTheCheckpointIsMissing) {
+TEST(StateFiles, KeepsRegisteredObjectsWhenItLoadsAMissingCheckpoint) {
     const TemporaryFolder folder;
     Prepared run;
     run.counter.batches = 3;

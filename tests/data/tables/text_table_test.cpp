@@ -58,8 +58,9 @@ TEST(TableFromText, HasARowForEachFileOfAFolder) {
 
 TEST(TableFromText, RejectsFilesThatCannotBeRead) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    expect_error<FileError>({folder.path().c_str(), "the folder must have a file that is not hidden"},
-                            [&] { Table::from_text(folder.path()); });
+    expect_error<FileError>(
+        {folder.path().c_str(), "the folder must have a file that is not hidden"},
+        [&] { Table::from_text(folder.path()); });
     expect_error<FileError>({(folder / "missing").c_str()},
                             [&] { Table::from_text(folder / "missing"); });
     const std::string path = written(folder, "ok\n12345678\x80\n");

@@ -156,7 +156,7 @@ TEST(PipelineWithTensorParallelism, TrainsLikeOneProcessWithRecomputation) {
 
 // A custom loss needs all logits, so the ranks gather them. label_loss() needs two numbers of each
 // rank for each token.
-TEST(PipelineWithTensorParallelism, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
+TEST(PipelineWithTensorParallelism, ExchangesTwoNumbersPerTokenAndRankInsteadOfLogitsForLabelLoss) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         const Division division{.pp = 2, .tp = 2};
@@ -181,7 +181,7 @@ TEST(PipelineWithTensorParallelism, ExchangesTwoNumbersPerTokenInsteadOfLogits) 
 }
 
 // Covers 16.use_distributed_optimizer.
-TEST(PipelineWithTensorParallelism, DividesOptimizerStatesAmongReplicas) {
+TEST(PipelineWithReplicas, DividesOptimizerStates) {
     for (const bool tied : {false, true})
         expect_same_training(pipeline_llama(f64, tied), {.pp = 2, .dp = 2, .shard_optimizer = true},
                              options_of(zero_bubble, 3));

@@ -91,7 +91,7 @@ TEST(ShardedConstruction, CallsParamInitFnOnceForEachModuleWithoutMemory) {
     });
 }
 
-TEST(Unshard, RestoresTheElementsOfTheModel) {
+TEST(Unshard, RestoresTheShapesValuesAndDTypesOfParameters) {
     const nn::Gpt whole = f32_gpt();
     auto models = clones_of(whole, 3);
     on_ranks(3, [&](const Group& group) {

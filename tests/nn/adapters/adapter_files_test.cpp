@@ -71,7 +71,7 @@ TEST(AdapterFolder, IsTrainableOnRequest) {
     EXPECT_EQ(nn::trainable_parameters(loaded).size(), 4u);  // two factors, weight and bias
 }
 
-TEST(AdapterFolder, IsNotWrittenByOtherProcesses) {
+TEST(AdapterFolder, IsWrittenByTheMainProcessOnly) {
     const TemporaryFolder folder;
     Net net = seeded_net();
     nn::add_lora(net, {.target_modules = {"query"}});

@@ -179,7 +179,8 @@ std::vector<OtherKernel> kernels_in(void* library, const std::string& path) {
         const AxleKernel& kernel = table->kernels[i];
         if (kernel.kernel == nullptr || kernel.name == nullptr || kernel.run == nullptr)
             throw UsageError(
-                str("bench: kernel ", i, " has no name or function: ", in_quotes(path)));
+                str("bench: kernel, name and run of a kernel must not be null: kernel ", i, " of ",
+                    in_quotes(path)));
         if (!kernel_named(kernel.kernel).replaceable)
             throw UsageError(str("bench: the library ", in_quotes(path), " contains a kernel for ",
                                  kernel.kernel,

@@ -65,8 +65,8 @@ class Text {
         }
     }
 
-    // Returns the ids of the prompt. The text of the next tokens depends on them, for example a
-    // space between two words.
+    // Returns the ids of the prompt, and passes them to next(). Called once, before the generated
+    // tokens.
     std::vector<std::int64_t> encode(const std::string& prompt) {
         std::vector<std::int64_t> ids = tokenizer_->encode(prompt);
         for (const std::int64_t id : ids) next(id);
