@@ -27,9 +27,10 @@ Tensor stack_column(const char* who, const Column& column, const std::string& na
     for (std::size_t i = 0; i < column.size(); ++i) {
         const Tensor& t = column[i]->tensor();
         if (t.shape() != first.shape())
-            throw ShapeError(str(error_prefix(who, name), "different shapes: ", first.shape(),
-                                 " and ", t.shape(), sample_pair(i),
-                                 "; padding_collate() pads dimension 0"));
+            throw ShapeError(str(
+                error_prefix(who, name), "different shapes: ", first.shape(), " and ", t.shape(),
+                sample_pair(i),
+                std::string_view(who) == "collate" ? "; padding_collate() pads dimension 0" : ""));
         if (t.dtype() != first.dtype())
             throw ValueError(str(error_prefix(who, name), "different dtypes: ", first.dtype(),
                                  " and ", t.dtype(), sample_pair(i)));

@@ -232,7 +232,7 @@ void equations(Cases& cases) {
     };
     const auto value = static_cast<ValueError*>(nullptr);
     const auto shape = static_cast<ShapeError*>(nullptr);
-    refused(value, {"2 operands", "1"}, "ij,jk", {{2, 3}});
+    refused(value, {"operands must be 2", "1"}, "ij,jk", {{2, 3}});
     refused(value, {"operand 1", "'1'"}, "ij,j1", {{2, 3}, {3, 4}});
     refused(value, {"operand 0", "ellipsis"}, "...i...", {{2, 3}});
     refused(value, {"'.'"}, "i.j", {{2, 3}});

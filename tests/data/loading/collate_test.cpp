@@ -61,9 +61,12 @@ TEST(Collate, StacksTensorsWithoutElementsOrDimensions) {
 TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
     EXPECT_EQ(collate_error<ShapeError>({Tree{{"labels", ones({3})}}, Tree{{"labels", ones({3})}},
                                          Tree{{"labels", ones({4})}}}),
-              "collate: labels: different shapes: [3] and [4] (samples 0 and 2 of the batch)");
+              "collate: labels: different shapes: [3] and [4] (samples 0 and 2 of the batch); "
+              "padding_collate() "
+              "pads dimension 0");
     EXPECT_EQ(collate_error<ShapeError>({ones({3}), ones({1, 3})}),
-              "collate: different shapes: [3] and [1, 3] (samples 0 and 1 of the batch)");
+              "collate: different shapes: [3] and [1, 3] (samples 0 and 1 of the batch); "
+              "padding_collate() pads dimension 0");
     EXPECT_EQ(collate_error<ShapeError>({ones({1, 1, 1, 1, 1, 1, 1, 1})}),
               "collate: cannot stack tensors with the maximum number of dimensions: [1, 1, 1, 1, "
               "1, 1, 1, 1]");
