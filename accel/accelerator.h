@@ -356,7 +356,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // --- configuration
 
-    // Returns the options, in which plugins are resolved (environment variables and defaults).
+    // Returns the options. Unset fields of plugins have the values of environment variables or
+    // defaults.
     const AcceleratorOptions& options() const { return options_; }
     const DataLoaderConfiguration& dataloader_config() const;
     const ProjectConfiguration& project_configuration() const;

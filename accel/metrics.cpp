@@ -177,7 +177,9 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
 
 void Mean::update(const Tensor& value, double weight) {
     if (value.numel() != 1)
-        throw ShapeError(str(name(), ": a weight needs a single value: value ", value.shape()));
+        throw ShapeError(str(name(),
+                             ": with a number as weight, value must have one element: value is ",
+                             value.shape(), "; pass a tensor of weights for several values"));
     if (!(weight >= 0 && std::isfinite(weight)))
         throw ValueError(str(name(), ": the weight must be finite and not negative: ", weight));
     update(reshape(value, {}), full({}, weight, {f64, device()}));

@@ -3,11 +3,17 @@
 # and instantiate the same templates. A compiler process needs up to about 1.5 GB. Sources that
 # define the same name are in different groups.
 #
-# The sources below are compiled alone: names of a using-directive or of a nested class conflict
-# with other sources of the target. A new conflict is a compile error; to fix it, rename a symbol or
-# add the source to this list.
+# The sources below are compiled alone. In module_call.cpp, names of a using-directive or of a nested
+# class conflict with other sources of the target. A new conflict is a compile error; to fix it,
+# rename a symbol or add the source to this list. The others call PCRE2: a program that uses none of
+# them does not need this library.
 set(compiled_alone
-    nn/module_call.cpp)
+    nn/module_call.cpp
+    core/text/pattern.cpp
+    nn/adapters/lora.cpp
+    nn/adapters/lora_config.cpp
+    nn/adapters/lora_files.cpp
+    nn/precision/layerwise_casting.cpp)
 # By default, GCC runs its garbage collection so often that it takes an eighth of the compile time
 # of a large source.
 if(AXLE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -115,9 +115,10 @@ Tensor matrix_exp(const Tensor& x);
 // rows of a square matrix, and the other dimensions are its columns; the result has the columns
 // first. Throws ShapeError unless the matrix is square, and ValueError unless ind is positive.
 Tensor tensorinv(const Tensor& x, std::int64_t ind = 2);
-// Returns the X [n...] for which tensordot(A, X, X.dim()) = B. A is [b..., n...], where [b...] is
-// the shape of B, after `dims` of A have been moved to its end. Throws ShapeError unless the sizes
-// b... and the sizes n... of A each have the product B.numel(), and LinAlgError if A is singular.
+// Moves `dims` of A (by default none) to its end, so that A is [b..., n...], where [b...] is the
+// shape of B. Returns the X [n...] for which tensordot(A, X, X.dim()) = B. Throws ShapeError unless
+// the sizes b... and the sizes n... of A each have the product B.numel(), and LinAlgError if A is
+// singular.
 Tensor tensorsolve(const Tensor& a, const Tensor& b, const Dims& dims = {});
 // Returns the sums of products along dim, after broadcasting. The dtypes are promoted; bool and
 // integers give i64.

@@ -69,8 +69,9 @@ class Handlers {
     template <class Field, class T>
     void take(Field& field, const T& given, const char* kind, const char* name) {
         if (is_set(field))
-            throw UsageError(str("Accelerator: ", name, " and a ", kind,
-                                 " in kwargs_handlers are both given; use one"));
+            throw UsageError(str("Accelerator: ", name,
+                                 " is given, and kwargs_handlers also contains ", kind,
+                                 "; give only one of them"));
         field = given;
     }
 

@@ -302,7 +302,9 @@ void write(std::string& out, const Tree& value, int indent, bool in_list) {
             out += "{}";
             break;
         case Tree::Kind::tensor:
-            throw ValueError("to_yaml: tensors can't be written as text");
+            throw ValueError(
+                str("to_yaml: tensors can't be written as YAML: ", value.tensor().dtype(), ' ',
+                    value.tensor().shape(), "; convert them to numbers first"));
     }
     out += '\n';
 }

@@ -68,7 +68,8 @@ class [[nodiscard]] JoinScope {
     // `at_end` is called at the end with the result of dist::Join::finish(), or with nullopt if
     // finish() has thrown or there is no join.
     JoinScope(OwningPtr<dist::Join> join, std::function<void(std::optional<int> last)> at_end);
-    // Waits until no process has batches left. Throws the same errors as dist::Join::finish().
+    // Waits until no process has batches left, unless an exception leaves the scope or there is no
+    // join. Throws the errors of dist::Join::finish().
     ~JoinScope() noexcept(false);
     JoinScope(const JoinScope&) = delete;
     JoinScope& operator=(const JoinScope&) = delete;

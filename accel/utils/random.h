@@ -22,7 +22,9 @@ struct SetSeedOptions {
     bool deterministic = false;    // if true, use_deterministic_algorithms(true) is called too
 };
 
-// Seeds the default generator of the CPU and the GPUs, as accelerate.utils.set_seed does.
+// Seeds the default generator of the CPU and the GPUs, as accelerate.utils.set_seed does. The index
+// of a process is that of its PartialState, or else that of dist::read_environment(), whose errors
+// are thrown.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
 // Copies a random state of rank 0 to all processes. With RngType::generator, seeds `generator` with

@@ -8,9 +8,8 @@
 namespace axle::autograd {
 
 // Returns whether an op that changes x in place must be recorded: ops are recorded, and x or an
-// operand requires a gradient. Throws UsageError if the op must be recorded but x is a leaf that
-// requires a gradient. Also throws UsageError if other tensors share the memory of x, because their
-// values would change, but not their history.
+// operand requires a gradient. If so, throws UsageError if x is a leaf that requires a gradient, or
+// if other tensors share the memory of x, because their values would change, but not their history.
 bool records_change(const char* op, const Tensor& x, bool operand_requires_grad);
 
 // Gives x the values and the history of compute(before), where `before` has the values and the

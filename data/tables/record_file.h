@@ -19,7 +19,7 @@
 
 namespace axle::data {
 
-// The number of rows from which streams infer columns.
+// The number of rows from which streams infer columns by default.
 inline constexpr std::int64_t kStreamRows = 10'000;
 // Returns the option infer_rows of `options`, or `otherwise` if it is unset. Throws ValueError
 // unless it is positive.

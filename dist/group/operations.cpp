@@ -39,9 +39,9 @@ Tree combine_objects(const std::vector<const Tree*>& objects, const std::string&
     for (std::size_t rank = 1; rank < objects.size(); ++rank) {
         const Tree& other = *objects[rank];
         if ((container(first) || container(other)) && first.kind() != other.kind())
-            throw ValueError(str("gather_object: ", place, " is ", axle::name_of(first.kind()),
-                                 " on rank 0 and ", axle::name_of(other.kind()), " on rank ",
-                                 rank));
+            throw ValueError(str("gather_object: a list or map must be one on all ranks: ", place,
+                                 " is ", axle::name_of(first.kind()), " on rank 0 and ",
+                                 axle::name_of(other.kind()), " on rank ", rank));
     }
     Tree result = Tree::list();
     if (first.is_list()) {

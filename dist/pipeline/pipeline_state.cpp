@@ -30,8 +30,8 @@ std::size_t parameter_number(const std::string& key) {
     const char* const end = key.data() + key.size();
     const auto [stop, error] = std::from_chars(key.data(), end, number);
     if (error != std::errc() || stop != end)
-        throw ValueError(str("Pipeline: load_state_dict: the keys of \"state\" must be numbers of ",
-                             "parameters: ", in_quotes(key)));
+        throw ValueError(str("Pipeline: load_state_dict: the keys of \"state\" must be parameter ",
+                             "numbers, such as \"0\": ", in_quotes(key)));
     return number;
 }
 

@@ -176,8 +176,7 @@ void FlatParameter::free() noexcept {
     gathered_ = sent_ = {};
     work_ = {};
     storage_->set_memory(nullptr);
-    // Cached casts of the parameters are removed, because they would need the same memory as the
-    // gathered parameters.
+    // Cached casts are removed too, because they have the sizes of whole parameters.
     for (const Member& member : members_) member.handle.impl()->derived = {};
     state_ = State::sharded;
     count(-1);

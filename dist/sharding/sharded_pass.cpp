@@ -11,8 +11,8 @@
 namespace axle::dist {
 namespace {
 
-// With limit_all_gathers, no unit is gathered in advance while this number of units is gathered.
-// Units of active calls, and units that are not freed after a call, do not count.
+// With limit_all_gathers, a unit that is freed after its call is not gathered in advance while this
+// number of such units is gathered. Units of active calls do not count.
 constexpr std::size_t kExtraUnits = 2;
 // The maximum number of gradient buffers that are reduced at the same time.
 constexpr std::size_t kReductions = 2;
@@ -204,8 +204,8 @@ void ShardedPass::free_leftovers() {
 }
 
 void ShardedPass::enter(std::size_t unit) {
-    // A forward that runs during backward, for activation checkpointing, gathers nothing in advance
-    // and frees nothing.
+    // A forward during backward, for activation checkpointing, gathers units when they are used
+    // (gathered_on_use()).
     if (autograd::backward_depth() > 0) return;
     if (depth_ > 0) cancel();  // the last backward threw an exception
     if (unit == 0 && units_[0].active == 0) forward_.finish();

@@ -30,6 +30,7 @@ struct Continuation {
 std::vector<Continuation> best_continuations(const std::vector<Beam>& beams, const Tensor& scores,
                                              std::int64_t count) {
     std::vector<double> earlier;
+    earlier.reserve(beams.size());
     for (const Beam& beam : beams) earlier.push_back(beam.score);
     const Tensor sums =
         scores + tensor(earlier, {std::ssize(beams), 1}).to(f32).to(scores.device());
@@ -88,6 +89,7 @@ TokenIds beam_search(Decoding& decoding, const TokenIds& prompt, std::int64_t co
     Finished finished(options);
     for (std::int64_t length = 1; length <= count; ++length) {
         std::vector<TokenIds> sequences;
+        sequences.reserve(beams.size());
         for (const Beam& beam : beams) sequences.push_back(beam.ids);
         const Tensor scores =
             penalized(log_softmax(decoding.logits(sequences)), sequences, options);

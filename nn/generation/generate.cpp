@@ -65,6 +65,7 @@ void extend(Decoding& decoding, std::vector<TokenIds>& sequences, std::int64_t c
     std::iota(running.begin(), running.end(), 0);
     for (std::int64_t step = 0; step < count; ++step) {
         std::vector<TokenIds> rows;
+        rows.reserve(running.size());
         for (const std::int64_t i : running) rows.push_back(sequences[static_cast<std::size_t>(i)]);
         const TokenIds tokens =
             next_tokens(penalized(decoding.logits(rows), rows, options), options);

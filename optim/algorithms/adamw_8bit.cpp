@@ -15,7 +15,8 @@ constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 bool is_quantized(const Tensor& param) { return param.numel() >= AdamW8bit::kMinElements; }
 
-// The numbers of the codes of one moment, and the limits between neighbors.
+// The 256 numbers that the codes of a moment stand for, in ascending order, and the 255 limits
+// between neighboring numbers.
 struct Code {
     Tensor numbers, limits;
 };

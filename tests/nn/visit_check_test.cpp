@@ -216,7 +216,7 @@ struct HasAnOptional : nn::Model<HasAnOptional> {
     void visit(nn::Visitor& v) override { v("weight", weight); }
 };
 
-TEST(StateDict, RejectsAnOptionalParameterOnlyWhileItHasAValue) {
+TEST(StateDict, RejectsAnUnnamedOptionalParameterOnlyWhileItHasAValue) {
     HasAnOptional model;
     const Tensor other = parameter();
     for (int i = 0; i < 10000; ++i) {

@@ -204,7 +204,7 @@ TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFiles) {
     expect_histories_to_keep_everything(8);
 }
 
-TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFilesInALongRun) {
+TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFilesInManySequences) {
     expect_histories_to_keep_everything(500);
 }
 

@@ -57,7 +57,7 @@ TEST_F(AxleMergeWeights, RemovesTheCheckpointOnRequest) {
 }
 
 // Covers 26.merge-weights.
-TEST_F(AxleMergeWeights, RejectsMissingArgumentsPicklesAndFoldersWithoutACheckpoint) {
+TEST_F(AxleMergeWeights, RejectsMissingArgumentsPickleOutputAndFoldersWithoutACheckpoint) {
     const auto refused = [&](int code, Arguments arguments, const std::string& words) {
         arguments.insert(arguments.begin(), "merge-weights");
         const Ended ended = run(arguments);

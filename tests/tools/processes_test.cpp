@@ -133,7 +133,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithZeroStages2And3) {
 
 // All runs train nanoGPT's model for a CPU in 100 updates, with the same batches of 12 sequences.
 // Covers 14.sharding_strategy, 15.zero_stage, 26.launch.
-TEST_F(LaunchedTrainer, EndsAtTheLossOfOneProcessWithShardingInALongRun) {
+TEST_F(LaunchedTrainer, ReachesTheLossOfOneProcessWithShardingInALongRun) {
     const auto training = [&](const std::string& out, int batch_size) -> Arguments {
         return {"--preset",     "shakespeare-char-cpu",
                 "--data",       folder_ / "text.txt",

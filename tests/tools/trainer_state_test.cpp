@@ -172,7 +172,7 @@ TEST_F(Trainer, SkipsADamagedCheckpointOnlyWithLatestGood) {
     EXPECT_EQ(run(constant("a", {"--steps", "20", "--resume", older})).code, 0);
 }
 
-TEST_F(Trainer, RejectsASecondRunInTheSameFolder) {
+TEST_F(Trainer, RejectsAFolderThatARunningTrainerUses) {
     const pid_t first = start(constant("a", {"--steps", "1000000"}));
     ASSERT_TRUE(wait_for_rows(first, 1, "a"));
     expect_refused(constant("a", {"--steps", "20"}),

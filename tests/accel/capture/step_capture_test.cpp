@@ -82,7 +82,7 @@ TEST(StepCapture, ChangesTheStepKeyIfTrainingModeOrPreparedObjectsChange) {
     EXPECT_NE(run.capture.step_key(false), key);
 }
 
-TEST(StepRecord, ListsEarlySchedulersSeparatelyAndRejectsAnotherStepOfTheOptimizer) {
+TEST(StepRecord, ListsEarlySchedulersSeparatelyAndRejectsThemBetweenTwoOptimizerSteps) {
     Prepared run;
     StepRecord record;
     record.add_step(run.halving);

@@ -328,7 +328,7 @@ TEST(MegatronEngine, RejectsSequencesLongerThanSeqLength) {
 
 // The labels that follow the token 3 have no loss.
 // Covers 16.megatron_dataset_flag.
-TEST(MegatronEngine, MasksLabelsAfterTheEndOfText) {
+TEST(MegatronEngine, MasksTheLabelsOfEndOfTextTokens) {
     const Tree batch = pipeline_batch(0);
     Tree masked = batch;
     masked.set("labels",
@@ -371,12 +371,16 @@ TEST(DataParallelGroup, AveragesLossesAndGathersTensorsOfReplicasAndNeedsAMegatr
         [&] { accel::avg_losses_across_data_parallel_group(plain, {tensor(1.0)}); });
 }
 
-TEST(MegatronEngine, RequiresAPipelineAndProvideModelRequiresThePlugin) {
+TEST(MegatronEngine, RejectsAModelWithoutAPipeline) {
     nn::Gpt model = pipeline_gpt();
     Accelerator accelerator({.cpu = true});
     accelerator.prepare(model);
     expect_error<UsageError>({"MegatronEngine: the model has no pipeline"},
                              [&] { MegatronEngine(accelerator, model); });
+}
+
+TEST(ProvideModel, RequiresAMegatronLMPlugin) {
+    const Accelerator accelerator({.cpu = true});
     expect_error<UsageError>({"provide_model: the Accelerator has no megatron_lm_plugin"},
                              [&] { accel::provide_model(accelerator); });
 }

@@ -87,7 +87,7 @@ TEST(Tree, ReportsActualKindOnMismatchAndRejectsInvalidIndicesAndNumbers) {
     EXPECT_THROW(Tree(UINT64_MAX), ValueError);
 }
 
-TEST(Tree, KeepsInsertionOrderOfKeysAndRejectsDuplicates) {
+TEST(Tree, KeepsInsertionOrderOfKeysAndRejectsDuplicatesInBraces) {
     Tree tree;
     tree.set("b", 1);
     tree.set("a", 2);

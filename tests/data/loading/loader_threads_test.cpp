@@ -157,7 +157,7 @@ TEST(LoaderTimeout, AcceptsVeryLargeAndInfiniteTimes) {
     }
 }
 
-TEST(LoaderWorkers, AreRequiredForTimeoutsAndPersistenceAndTimeoutsMustNotBeNegative) {
+TEST(LoaderOptions, RejectNegativeTimeoutsAndTimeoutsOrPersistentWorkersWithoutWorkers) {
     const auto refused = [](const char* message, const LoaderOptions& options) {
         tests::expect_error<ValueError>({"DataLoader: ", message}, [&] {
             DataLoader loader(from_function(4, sample), options);

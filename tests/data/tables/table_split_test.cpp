@@ -84,7 +84,7 @@ TEST(Table, IsSplitIntoTheSizesOfDatasets) {
     }
 }
 
-TEST(Table, IsSplitInAnOrderThatDependsOnTheSeedOrInTheOrderOfTheRows) {
+TEST(Table, IsSplitInAnOrderThatDependsOnTheSeedOrInRowOrderWithoutShuffle) {
     const auto split = [](std::uint64_t seed) {
         const auto [train, test] = numbers(50).train_test_split({.test_size = 10, .seed = seed});
         return std::pair(ids(train), ids(test));
@@ -96,7 +96,7 @@ TEST(Table, IsSplitInAnOrderThatDependsOnTheSeedOrInTheOrderOfTheRows) {
     EXPECT_EQ(ids(test), Ids{3});
 }
 
-TEST(Table, IsSplitByClassAlsoIfItsRowsHaveTensors) {
+TEST(Table, HasStratifiedSplitsOfRowsWithTensors) {
     std::vector<Tree> rows;
     for (int i = 0; i < 20; ++i) rows.push_back({{"id", i}, {"label", i % 4 == 0}});
     const Table table = Table::from_list(rows).with_tensors();

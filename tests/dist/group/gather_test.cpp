@@ -188,7 +188,8 @@ TEST(GatherObject, RecursesIntoMapsAndPairs) {
 
 TEST(GatherObject, RejectsDifferentStructuresAndMetaTensors) {
     expect_everywhere<ValueError>(
-        2, {R"(gather_object: object["x"] is a list on rank 0 and an integer on rank 1)"},
+        2,
+        {R"(gather_object: a list or map must be one on all ranks: object["x"] is a list on rank 0 and an integer on rank 1)"},
         [](ProcessGroup& group) {
             dist::gather_object(group, Tree{{"x", group.rank() == 0 ? Tree::list({1}) : Tree(1)}});
         });

@@ -165,7 +165,7 @@ TEST(RankDeath, IsReportedForRankZero) {
     expect_death_report(ended[2], 0);
 }
 
-TEST(RankDeath, EndsReceivesFromTheDeadRankAndBarriers) {
+TEST(RankDeath, EndsBarriersAndReceivesFromTheDeadRank) {
     Children children(3, [](const Group& group) {
         group->barrier();
         Children::show_progress();

@@ -67,7 +67,7 @@ TEST(MpiLibrary, IsChosenByTheVariablesOfTheLauncher) {
     EXPECT_THAT(error_with({{"PMI_RANK", "0"}}), HasSubstr("no engine library was found: "));
 }
 
-TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathInAxleMpiLibrary) {
+TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathInAxleMpiLibraryIfItIsSet) {
     const tests::TemporaryFolder folder;
     std::ofstream(folder / kOpenMpi) << "text";
     const auto error_with = [&](const std::string& path) {

@@ -127,7 +127,7 @@ TYPED_TEST(PeftAdapter, TrainsWithTheLossesOfPeft) {
     EXPECT_LT(losses.back(), 0.9 * losses.front());
 }
 
-TYPED_TEST(PeftAdapter, MergesIntoTheWeightsOfPeft) {
+TYPED_TEST(PeftAdapter, GivesTheMergedWeightsOfPeft) {
     auto model = adapted_model<TypeParam>();
     nn::merge_and_unload(model);
     expect_close(weight_named(model, TypeParam::merged_weight), recorded<TypeParam>("merged"),

@@ -43,7 +43,7 @@ struct LstmLanguageModel : nn::Model<LstmLanguageModel> {
     nn::Linear decoder{16, 29};
 };
 
-TEST(LstmLanguageModel, TrainsLikePyTorch) {
+TEST(LSTM, TrainsALanguageModelLikePyTorch) {
     expect_recorded_program<LstmLanguageModel>(
         "lstm_language_model", tests::sgd(0.5),
         [](LstmLanguageModel& model, std::int64_t batch, DType) {
