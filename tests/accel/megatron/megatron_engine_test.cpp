@@ -380,7 +380,7 @@ TEST(MegatronEngine, RejectsAModelWithoutAPipeline) {
 }
 
 TEST(ProvideModel, RequiresAMegatronLMPlugin) {
-    const Accelerator accelerator({.cpu = true});
+    Accelerator accelerator({.cpu = true});
     expect_error<UsageError>({"provide_model: the Accelerator has no megatron_lm_plugin"},
                              [&] { accel::provide_model(accelerator); });
 }
