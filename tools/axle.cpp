@@ -72,7 +72,9 @@ int run(std::vector<std::string> arguments) {
 
 int main(int argc, char** argv) {
     try {
-        return run({argv + 1, argv + argc});
+        const int code = run({argv + 1, argv + argc});
+        if (!std::cout.flush()) throw FileError("stdout: can't be written");
+        return code;
     } catch (const UsageError& error) {
         std::cerr << "axle: " << error.what() << '\n';
         return 2;

@@ -73,7 +73,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     line.add("validation", s.validation, "File for validation; default: a tenth of --data");
     line.add("text", s.text, "The column with the text");
     line.add("pair", s.pair, "The column with a second text, for pairs");
-    line.add("label", s.label, "The column with the class");
+    line.add("label", s.label, "The column with the class; rows without a class are left out");
     line.add("preset", s.preset, "Defaults: default or tiny");
     s.add_to(line);
     line.add("max-length", s.max_length, "Tokens of a text; longer texts are truncated", 3);
@@ -129,6 +129,24 @@ Texts load_texts(const Settings& s) {
     for (std::int64_t i = 0; i < all.size(); ++i) (i < train.size() ? first : second).push_back(i);
     return {all.select(first), all.select(second), all.column_schema(s.label).class_names,
             tokenizer};
+}
+
+// Throws ValueError if the texts have other classes than the trained model in --out.
+void check_classes(const Settings& s, const Texts& texts) {
+    const fs::path config = fs::path(s.out) / "config.json";
+    if (!fs::exists(config)) return;
+    const auto trained =
+        nn::BertConfig::from_json(read_file(config.string(), std::int64_t{2} << 20)).labels;
+    const auto listed = [](const std::vector<std::string>& names) {
+        std::string all;
+        for (const std::string& name : names)
+            all += (all.empty() ? "" : ", ") + printable(name, 40);
+        return printable(all, 400);
+    };
+    if (trained != texts.classes)
+        throw ValueError(
+            str("--data must have the classes of the model in --out: ", listed(trained),
+                "; the column ", in_quotes(s.label), " has ", listed(texts.classes)));
 }
 
 std::string text_of(const Tree& row, const std::string& column) {
@@ -204,10 +222,14 @@ trainer::Outcome only_evaluate(const Settings& s, const Texts& texts, Classifier
 
 // Writes the model or, with --lora-r, the adapter, and the tokenizer.
 void save(const Settings& s, const Classifier& model) {
-    if (s.lora_r > 0)
+    if (s.lora_r > 0) {
         nn::save_adapter(model, s.out);
-    else
+        // The names of the classes.
+        write_file_atomically((fs::path(s.out) / "config.json").string(),
+                              model.config.to_json() + "\n");
+    } else {
         model.save_pretrained(s.out);
+    }
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
         if (const fs::path from = fs::path(s.init_from) / name; fs::exists(from))
             write_file_atomically((fs::path(s.out) / name).string(),
@@ -305,8 +327,13 @@ std::string sample_predictions(const Settings& s, const Texts& texts,
 int run(Settings s) {
     // --init-from names the base model, which is not the model to evaluate.
     if (s.eval_only && s.resume.empty()) s.resume = "latest";
+    std::error_code missing;
+    if (fs::equivalent(s.out, s.init_from, missing))
+        throw UsageError(
+            "--out must be another folder than --init-from, whose model it would replace");
     s.apply();
     const Texts texts = load_texts(s);
+    if (s.eval_only) check_classes(s, texts);
     if (texts.classes.size() < 2)
         throw ValueError(str("--label: the column ", in_quotes(s.label),
                              " must have at least two classes: it has ", texts.classes.size()));
@@ -318,6 +345,8 @@ int run(Settings s) {
         nn::add_lora(model, {.r = s.lora_r,
                              .lora_alpha = 2 * static_cast<double>(s.lora_r),
                              .target_modules = {"query", "value"},
+                             // Files of a masked language model have no pooler.
+                             .modules_to_save = {"pooler"},
                              .base_model_name_or_path = s.init_from,
                              .task_type = "SEQ_CLS"});
     s.identity = {{"model", str(model.num_parameters(), " parameters, LoRA rank ", s.lora_r)},

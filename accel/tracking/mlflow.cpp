@@ -46,11 +46,28 @@ std::string text_option(const Tree& options, const char* name, std::string other
     return value->string();
 }
 
+// Returns the text with each "%XX" replaced by the byte with this hexadecimal number.
+std::string percent_decoded(const std::string& text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        unsigned byte = 0;
+        const char* const digits = text.data() + i + 1;
+        if (text[i] == '%' && text.size() - i > 2 &&
+            std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+            out += static_cast<char>(byte);
+            i += 2;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
 // Returns the folder of a tracking URI, or "" for an empty one.
 std::string folder_of_uri(const std::string& uri) {
-    if (uri.starts_with("file://")) return uri.substr(7);
-    if (uri.starts_with("file:")) return uri.substr(5);
-    if (uri.find("://") != std::string::npos)
+    if (uri.starts_with("file://")) return percent_decoded(uri.substr(7));
+    if (uri.starts_with("file:")) return percent_decoded(uri.substr(5));
+    if (uri.find("://") != std::string::npos || uri.starts_with("databricks"))
         throw ValueError(
             str("mlflow: MLFLOW_TRACKING_URI must be a path or a file: URI, because "
                 "Axle does not send metrics to servers: ",

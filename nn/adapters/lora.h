@@ -90,6 +90,7 @@ class LoraLinear : public LinearPolicy {
 
     // Throws ShapeError if the last dimension of x is not `in`.
     Tensor multiply(Linear& layer, const Tensor& x, Activation activation) override;
+    bool is_adapter() const override { return true; }
     std::shared_ptr<LinearPolicy> clone() const override;
     void visit(Visitor& v) override;
 
@@ -141,8 +142,8 @@ struct SaveAdapterOptions {
 };
 // Writes the adapter into a folder, which is created if necessary: adapter_model.safetensors and
 // adapter_config.json. Other files of the folder are kept. Throws UsageError if the model has no
-// adapter or is sharded (FSDP, ZeRO): call dist::unshard() first. Throws FileError if a file cannot
-// be written.
+// adapter or is sharded (FSDP, ZeRO): call dist::unshard() first. Throws ValueError for the
+// directory "", and FileError if a file cannot be written.
 void save_adapter(const Module& model, const std::string& directory,
                   const SaveAdapterOptions& options = {});
 

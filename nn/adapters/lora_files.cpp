@@ -187,6 +187,7 @@ void save_adapter(const Module& model, const std::string& directory,
     auto& listed = const_cast<Module&>(model);
     const std::vector<LoraLayer> layers = lora_layers(listed, "save_adapter");
     check_whole(model, "save_adapter");
+    if (directory.empty()) throw ValueError("save_adapter: the directory must not be empty: \"\"");
     if (!options.is_main_process) return;
     const LoraConfig& config = layers.front().lora->config();
     const AdapterNames names(layers, config);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/files/file.h"
+#include "nn/layers/linear.h"
 #include "nn/models/pretrained.h"
 
 namespace axle::nn {
@@ -32,6 +33,18 @@ bool is_user_written(const fs::path& card) {
            file.read(kMaxGenerated).find(kGeneratedMark) == std::string::npos;
 }
 
+// Throws UsageError if a layer has an adapter.
+void check_no_adapter(const Module& model) {
+    // Only functions that change modules list them.
+    for (const auto& [name, module] : const_cast<Module&>(model).named_modules())
+        if (const auto* const layer = dynamic_cast<const Linear*>(module);
+            layer != nullptr && layer->policy != nullptr && layer->policy->is_adapter())
+            throw UsageError(str("save_pretrained: the layer ", name,
+                                 " has an adapter: call "
+                                 "merge_and_unload() first, or save the adapter with "
+                                 "save_adapter()"));
+}
+
 }  // namespace
 
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
@@ -39,6 +52,9 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
                  const SavePretrainedOptions& options) {
     if (!options.is_main_process) return;
     if (!config.is_map()) throw ValueError(str("save_pretrained: config must be a map: ", config));
+    if (directory.empty())
+        throw ValueError("save_pretrained: the directory must not be empty: \"\"");
+    check_no_adapter(model);
     const StateDict state = model.saved_state();
     save_weights(state, directory, options.max_shard_size);
     Tree whole{{"architectures", Tree::list({architecture})}};

@@ -26,7 +26,9 @@ void check_options(const GenerateOptions& options) {
         fail("repetition_penalty", "positive and finite", options.repetition_penalty);
     if (!std::isfinite(options.length_penalty))
         fail("length_penalty", "finite", options.length_penalty);
-    if (options.num_beams < 1) fail("num_beams", "at least 1", options.num_beams);
+    constexpr std::int64_t kMaxBeams = 65536;
+    if (options.num_beams < 1 || options.num_beams > kMaxBeams)
+        fail("num_beams", "from 1 to 65536", options.num_beams);
     if (options.num_beams == 1) return;
     if (options.temperature != 0 && options.temperature != 1)
         fail("temperature", "0 or 1 with beam search", options.temperature);

@@ -27,8 +27,8 @@ struct GenerateOptions {
     // Divides positive logits of tokens that the sequence already has by this number, and
     // multiplies negative logits (Keskar et al., arXiv:1909.05858). Must be positive.
     double repetition_penalty = 1;
-    // Above 1: beam search with this many beams, which keeps the most probable sequences and is not
-    // random. It cannot be combined with top_k, top_p, min_p or on_token.
+    // Above 1: beam search with this many beams, up to 65536, which keeps the most probable
+    // sequences and is not random. It cannot be combined with top_k, top_p, min_p or on_token.
     std::int64_t num_beams = 1;
     // Beam search divides the log probability of a finished sequence by the length of its new
     // tokens to this power.

@@ -16,6 +16,9 @@ struct LinearPolicy : Module {
     // Returns activation(x W^T + bias) [..., out] for x [..., in], where the policy defines the
     // product. Called by layer.forward().
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
+    // Returns whether the policy adds trained updates to the weight, as an adapter does.
+    // save_pretrained() then throws UsageError, because its files could not be loaded.
+    virtual bool is_adapter() const { return false; }
     // Returns a copy for a cloned Linear. Implementations return std::make_shared<Derived>(*this).
     virtual std::shared_ptr<LinearPolicy> clone() const = 0;
     void visit(Visitor&) override {}

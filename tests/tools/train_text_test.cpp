@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "core/files/safetensors.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/adapters/lora.h"
@@ -91,6 +92,9 @@ TEST_F(TrainText, TrainsAnAdapterOnTextPairsFromJsonLines) {
     const nn::LoraConfig config = nn::load_adapter(model, folder_ / "a");
     EXPECT_EQ(config.r, 4);
     EXPECT_EQ(config.task_type, "SEQ_CLS");
+    // The base model has no pooler, so the adapter has one.
+    EXPECT_NO_THROW(SafetensorsFile(folder_ / "a/adapter_model.safetensors")
+                        .tensor("base_model.model.bert.pooler.dense.weight"));
 }
 
 TEST_F(TrainText, EvaluatesItsCheckpointOnAnotherFile) {
@@ -99,6 +103,19 @@ TEST_F(TrainText, EvaluatesItsCheckpointOnAnotherFile) {
     const Ended ended = run(tiny("a", {"--eval-only", "--validation", folder_ / "dev.csv"}));
     ASSERT_EQ(ended.code, 0) << ended.text();
     EXPECT_NEAR(ended.result()["accuracy"], 2.0 / 3, 1e-6);
+}
+
+TEST_F(TrainText, RejectsOtherClassesAndTheFolderOfTheBaseModel) {
+    ASSERT_EQ(run(tiny("a")).code, 0);
+    std::ofstream(folder_ / "other.csv") << "text,label\nw6 good,yes\nw7 bad,no\nw8 good,yes\n";
+    Arguments flags = tiny("a", {"--eval-only", "--validation", folder_ / "other.csv"});
+    flags[3] = folder_ / "other.csv";
+    const Ended other = run(flags);
+    EXPECT_NE(other.code, 0);
+    EXPECT_THAT(other.text(), HasSubstr("bad, good; the column 'label' has no, yes"));
+    const Ended base = run(tiny("bert"));
+    EXPECT_NE(base.code, 0);
+    EXPECT_THAT(base.text(), HasSubstr("--out must be another folder than --init-from"));
 }
 
 TEST_F(TrainText, RejectsColumnsAndFilesThatItCannotUse) {

@@ -106,7 +106,8 @@ void Options::add_to(CommandLine& line) {
              "Updates between evaluations; 0 only at the end, -1 after every epoch", -1);
     line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
     line.add_flag("eval-only", eval_only, "Evaluate without training");
-    line.add("log-with", log_with, "Trackers in addition to metrics.jsonl: tensorboard, csv, all");
+    line.add("log-with", log_with,
+             "Trackers in addition to metrics.jsonl: tensorboard, mlflow, csv, all");
     line.add("mixed-precision", mixed_precision, "no, fp16, bf16 or fp8");
     line.add("device", device, "cpu or cuda");
 }

@@ -170,7 +170,7 @@ TEST(MlflowTracker, ContinuesTheRunOfTheOptionRunId) {
 
 TEST(MlflowTracker, ReadsMlflowsEnvironmentVariables) {
     const TemporaryFolder folder;
-    const std::string store = "file://" + (folder / "store");
+    const std::string store = "file://" + (folder / "st%6Fre");
     const tests::EnvironmentVariable uri("MLFLOW_TRACKING_URI", store.c_str());
     const tests::EnvironmentVariable experiment("MLFLOW_EXPERIMENT_NAME", "other");
     MlflowTracker tracker(run_in(folder));

@@ -3,6 +3,7 @@
 #include "nn/adapters/lora.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/random.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
+#include "nn/files/pretrained.h"
 #include "nn/init.h"
 #include "nn/layers/layers.h"
 #include "tests/close.h"
@@ -287,6 +289,21 @@ TEST(Lora, RefusesConfigurationsThatDoNotFit) {
             {.target_modules = {"query"}, .modules_to_save = {"head", "tail"}});
     refuses({"LoraConfig: rank_pattern", "0"},
             {.target_modules = {"query"}, .rank_pattern = {{"query", 0}}});
+}
+
+TEST(Lora, IsNotSavedByFunctionsForWholeModels) {
+    Net net = seeded_net();
+    nn::add_lora(net, {.target_modules = {"query"}});
+    const TemporaryFolder folder;
+    expect_error<UsageError>({"save_pretrained", "attn.query", "merge_and_unload()"}, [&] {
+        nn::save_pretrained(net, "Net", Tree::map(), folder / "model");
+    });
+    EXPECT_FALSE(std::filesystem::exists(folder / "model"));
+    expect_error<ValueError>({"save_adapter", "directory must not be empty"},
+                             [&] { nn::save_adapter(net, ""); });
+    nn::merge_and_unload(net);
+    nn::save_pretrained(net, "Net", Tree::map(), folder / "model");
+    EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors"));
 }
 
 TEST(Lora, NeedsAnAdapterToMergeDisableOrSave) {

@@ -323,7 +323,8 @@ TEST(Generate, RejectsOptionsOutOfRange) {
     rejects({"generate: repetition_penalty", "positive", "0"}, {.repetition_penalty = 0});
     rejects({"generate: repetition_penalty", "finite", "inf"}, {.repetition_penalty = INFINITY});
     rejects({"generate: length_penalty", "finite", "nan"}, {.length_penalty = NAN});
-    rejects({"generate: num_beams", "at least 1", "0"}, {.num_beams = 0});
+    rejects({"generate: num_beams", "from 1 to 65536", "0"}, {.num_beams = 0});
+    rejects({"generate: num_beams", "65537"}, {.num_beams = 65537});
     rejects({"generate: temperature", "beam search", "0.5"}, {.temperature = 0.5, .num_beams = 2});
     rejects({"generate: top_k", "beam search", "5"}, {.top_k = 5, .num_beams = 2});
     rejects({"generate: top_p", "beam search", "0.5"}, {.top_p = 0.5, .num_beams = 2});

@@ -73,7 +73,9 @@ class Text {
         return ids;
     }
     // Returns the text that a token completes.
+    // Ids without a token, which padded vocabularies have, complete no text.
     std::string next(std::int64_t id) {
+        if (id >= tokenizer_->vocab_size()) return "";
         return stream_ ? stream_->next(id) : tokenizer_->decode(std::vector<std::int64_t>{id});
     }
     std::string finish() { return stream_ ? stream_->finish() : ""; }
@@ -86,13 +88,16 @@ class Text {
 // Writes text to stdout until it contains one of the stop texts.
 class Output {
   public:
-    explicit Output(const std::vector<std::string>& stops) : stops_(stops) {
+    // `prompt` is written before the first part.
+    Output(const std::vector<std::string>& stops, std::string prompt)
+        : stops_(stops), prompt_(std::move(prompt)) {
         for (const std::string& stop : stops) longest_ = std::max(longest_, stop.size());
     }
 
     // Writes a part of the text, but nothing after a stop text. Returns whether there was none.
     bool write(const std::string& part) {
         if (is_stopped_) return false;
+        std::cout << std::exchange(prompt_, {});
         const std::string text = tail_ + part;
         std::size_t end = text.size();
         for (const std::string& stop : stops_)
@@ -106,6 +111,7 @@ class Output {
 
   private:
     const std::vector<std::string>& stops_;
+    std::string prompt_;
     std::size_t longest_ = 0;
     std::string tail_;  // the last characters of the text, in which a stop text can begin
     bool is_stopped_ = false;
@@ -146,12 +152,11 @@ int write_text(GenerateSettings s) {
 
     manual_seed(s.seed);
     s.options.eos_token_id = end_ids(model);
-    Output output(s.stop);
+    Output output(s.stop, s.prompt);
     if (s.options.num_beams == 1)
         s.options.on_token = [&](std::int64_t, std::int64_t token) {
             return output.write(text.next(token));
         };
-    std::cout << s.prompt << std::flush;
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<std::int64_t> ids = model.generate(prompt, s.max_new_tokens, s.options);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -188,8 +193,9 @@ int run_generate(std::vector<std::string> arguments) {
     options.add("--prompt", s.prompt, "The text to continue").required();
     options.add("--max-new-tokens", s.max_new_tokens, "The largest number of tokens to add")
         .range(std::int64_t{1}, std::int64_t{1} << 31);
-    options.add("--temperature", s.options.temperature, "Divides the logits; 0 is greedy")
-        .range(0.0, 1e6);
+    const tools::Option temperature =
+        options.add("--temperature", s.options.temperature, "Divides the logits; 0 is greedy")
+            .range(0.0, 1e6);
     options.add("--top-k", s.options.top_k, "Sample from this many tokens; 0: all")
         .range(std::int64_t{0}, std::int64_t{1} << 31);
     options.add("--top-p", s.options.top_p, "Sample from tokens with this total probability")
@@ -198,7 +204,7 @@ int run_generate(std::vector<std::string> arguments) {
         .range(0.0, 1.0);
     options.add("--repetition-penalty", s.options.repetition_penalty, "Above 1: repeat less")
         .range(0.01, 100.0);
-    options.add("--num-beams", s.options.num_beams, "Above 1: beam search; needs --temperature 0")
+    options.add("--num-beams", s.options.num_beams, "Above 1: beam search, without a temperature")
         .range(std::int64_t{1}, std::int64_t{1024});
     options.add("--stop", s.stop, "End after this text; can be repeated").repeatable();
     options.add("--seed", s.seed, "Seed of the random numbers");
@@ -207,6 +213,7 @@ int run_generate(std::vector<std::string> arguments) {
     options.add("--dtype", s.dtype, "The dtype of the weights").one_of({"float32", "bfloat16"});
     if (!options.parse(std::move(arguments))) return 0;
 
+    if (s.options.num_beams > 1 && !temperature.was_given()) s.options.temperature = 0;
     for (const std::string& stop : s.stop)
         if (stop.empty()) throw UsageError("--stop: the text must not be empty");
 
