@@ -49,7 +49,7 @@ struct Slice {
 // The dimensions of index tensors replace the dimensions that they index, or are first if the
 // indexed dimensions are not adjacent. If all indices are integers, slices, None or Ellipsis, the
 // result is a view; otherwise it is a copy. Index tensors are on the device of x or on the CPU. If
-// x is on a GPU, a bool tensor there makes the call wait, because the shape of the result depends
+// x is on a GPU, a bool tensor makes the call wait, because the shape of the result depends
 // on its values; if x is on the meta device, a bool tensor throws DeviceError. Indices out of
 // range, too many indices, a second Ellipsis, and a mask that is 0-d or has another shape throw
 // IndexError; on a GPU, values of index tensors are reported errors, which the next call that waits

@@ -48,8 +48,8 @@ Tensor scatter_reduce(const Tensor& x, std::int64_t dim, const Tensor& index, co
                       IndexReduction reduce, bool include_self = true);
 // Returns the elements of x at positions in its row-major order, in the shape of index.
 Tensor take(const Tensor& x, const Tensor& index);
-// Returns a copy of x in which the elements of source replace the elements at positions in
-// row-major order. If accumulate is true, they are added instead. source has the dtype of x
+// Returns a copy of x in which element i of source replaces the element at position index[i] of x
+// in row-major order. If accumulate is true, it is added instead. source has the dtype of x
 // (DTypeError), and as many elements as index (ShapeError).
 Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate = false);
 // Returns gather(x, dim, index) after broadcasting all dimensions except dim. Throws ShapeError

@@ -62,12 +62,12 @@ struct TokenBatchSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Batches of at most max_tokens tokens, including padding: the number of samples of a batch times
-// its largest length. A batch has as many samples as fit. All samples are sorted by length and cut
-// into batches, so the batches of all epochs have the same lengths. With shuffle, samples of the
-// same length are exchanged at random in each epoch, and the batches are put in random order.
-// Without shuffle, the batches are in the order of their lengths. The order depends only on the
-// lengths, the options, the seed and the epoch.
+// A batch sampler with batches of at most max_tokens tokens, with padding: the number of samples
+// times the largest length. A batch has as many samples as fit. All samples are sorted by length
+// and cut into batches, so the batches of all epochs have the same lengths. With shuffle, samples
+// of the same length are exchanged at random in each epoch, and the batches are put in random
+// order. Without shuffle, the batches are in the order of their lengths. The order depends only on
+// the lengths, the options, the seed and the epoch.
 class TokenBatchSampler : public BatchSampler {
   public:
     // lengths[i] is the number of tokens of sample i; 0 counts as 1. Throws ValueError if a length

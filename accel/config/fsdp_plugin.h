@@ -127,12 +127,12 @@ struct FullyShardedDataParallelPlugin {
     // empty type is read from FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError
     // for an unknown type, and for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
-    // Sets the dtypes of mixed_precision_policy for the version if it is not set or if
-    // override_policy is true. Otherwise converts a name or a map to a policy and checks it. If
-    // buffer_autocast is true, buffers are f32 (version 1). Throws ValueError for unknown names,
-    // for incomplete maps, and for a field of the other version. `dtype` and a map may have f32,
-    // f16 and bf16, and a MixedPrecisionPolicy any floating dtype; throws ValueError for other
-    // dtypes.
+    // Sets mixed_precision_policy to `precision` or `dtype`, in the fields of this plugin's
+    // version, if the policy is not set or override_policy is true. Otherwise converts a name or a
+    // map to a policy and checks it. If buffer_autocast is true, buffers are f32 (version 1).
+    // Throws ValueError for unknown names, for incomplete maps, for a field of the other version,
+    // and for dtypes other than f32, f16 and bf16 (in a MixedPrecisionPolicy, that are not
+    // floating).
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);
     void set_mixed_precision(DType dtype, bool buffer_autocast = false,

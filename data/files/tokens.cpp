@@ -166,7 +166,7 @@ void Tokens::save(const std::string& path, int bytes) const {
     if (width == 2 && largest > std::numeric_limits<std::uint16_t>::max())
         throw ValueError(str("Tokens: save: token ", largest,
                              " does not fit in 2 bytes: ", printable(path),
-                             "; save 4 bytes per token, as for a name that ends in .u32.bin"));
+                             "; set bytes to 4, or use a name that ends in .u32.bin"));
     if (largest > std::numeric_limits<std::uint32_t>::max())
         throw ValueError(
             str("Tokens: save: token ", largest, " does not fit in 4 bytes: ", printable(path)));

@@ -2,7 +2,7 @@
 // 3 of ZeRO: a folder such as global_step100 with files of torch.save (core/files/torch_file.h).
 //
 //     mp_rank_00_model_states.pt                 the weights in the dtype of training, buffers, and
-//                                                the shapes of all parameters
+//                                                in stages 1 to 3 the shapes of all parameters
 //     zero_pp_rank_0_mp_rank_00_model_states.pt  instead in stage 3, one for each process: weights
 //                                                are empty, frozen ones are in parts
 //     zero_pp_rank_0_mp_rank_00_optim_states.pt  in stages 1 to 3, one for each process: parts of

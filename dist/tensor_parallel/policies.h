@@ -89,7 +89,7 @@ class VocabularyEmbedding : public nn::EmbeddingPolicy {
     std::int64_t vocabulary_;
 };
 
-// The product with the weight of a vocabulary. Each rank has a part of the rows of the weight.
+// The policy of a LanguageHead whose weight [vocab_size, C] is divided by rows over the ranks.
 class VocabularyHead : public nn::HeadPolicy {
   public:
     VocabularyHead(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)

@@ -1,4 +1,4 @@
-// Private to kernels: reports invalid data from kernels.
+// Private to kernels: the function object with which a kernel reports invalid operands to the host.
 #pragma once
 
 #include "kernels/cuda/device.cuh"

@@ -72,8 +72,8 @@ NamedModules saved_modules(Module& model, const LoraConfig& config) {
     return result;
 }
 
-// Throws ValueError if a parameter of a module that is trained completely has another name, because
-// PEFT would train a copy for one of the names.
+// Throws ValueError if a parameter of a module that is trained completely is tied to a parameter
+// outside of these modules, because PEFT would train a copy for one of the names.
 void check_tied(const Module& model, const NamedModules& saved) {
     const StateDict state = model.state_dict({.keep_vars = true});
     const auto is_saved = [&](const std::string& name) {

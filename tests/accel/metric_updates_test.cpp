@@ -184,7 +184,7 @@ TEST(Metric, RejectsInvalidUpdatesAndOptions) {
     Mean mean(accelerator);
     const Tensor rows = ones({3});
     expect_error<ShapeError>({"Mean: ", "[2]", "[3]"}, [&] { mean.update(rows, ones({2})); });
-    expect_error<ShapeError>({"Mean: ", "single value", "[3]"}, [&] { mean.update(rows, 2.0); });
+    expect_error<ShapeError>({"Mean: ", "one element", "[3]"}, [&] { mean.update(rows, 2.0); });
     expect_error<ValueError>({"Mean: ", "weight", "-1"}, [&] { mean.update(1, -1); });
     expect_error<ValueError>({"Mean: the number of valid rows", "[0, 3]: 4"},
                              [&] { mean.update(rows, {}, 4); });

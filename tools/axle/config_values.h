@@ -14,7 +14,7 @@
 
 namespace axle::launcher {
 
-// The values of flags by name.
+// Maps the names of flags to their values, or to nullopt if the flag was not given.
 using FlagValues = std::map<std::string, std::optional<std::string>>;
 
 inline bool is_one_of(const std::string& text, const std::vector<std::string>& words) {

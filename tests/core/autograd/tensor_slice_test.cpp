@@ -33,7 +33,7 @@ TEST(TensorSlice, CutsEachSegmentAppendsZerosAndJoinsSlices) {
     expect_same_bits(second.cut(fused), tensor({1, 3, 5, 7, 9, 11}, {2, 3}));
 }
 
-TEST(TensorSlice, ReplacesTheElementsOfALeafAndRejectsOtherTensors) {
+TEST(TensorSlice, ReplacesTheElementsOfALeafAndRejectsSlicesOtherShapesAndNonLeaves) {
     const Tensor leaf = arange(6, {.dtype = f32, .requires_grad = true});
     const auto slice = std::make_shared<LocalSlice>(autograd::SliceLayout{{6}, 0, 1, 6, 2, 1});
     autograd::set_slice(leaf, slice);

@@ -223,7 +223,7 @@ TEST(DistributedCheckpoint, RejectsChunksThatShareBytes) {
     files.expect_refused("__0_0.distcp: the data of '", "': its bytes overlap the bytes of '");
 }
 
-TEST(DistributedCheckpoint, RejectsItemsThatDoNotMatchTheMetadata) {
+TEST(DistributedCheckpoint, RejectsInvalidItemsAndItemsThatDoNotMatchTheMetadata) {
     Rows files({3, 4}, {3});
     const std::string file = "__0_0.distcp", bytes = read_file(files / file);
     const auto with = [&](const std::string& other, const std::string& words) {

@@ -91,7 +91,7 @@ TEST(ShardedFolder, RejectsWritingAnIndexWithMissingElementsOrDifferentShapes) {
     EXPECT_FALSE(ShardedFolder::is_one(folder.path()));
 }
 
-TEST(ShardedFolder, NamesTheTensorWhoseEntryHasNoDtypeWhenItWritesAnIndex) {
+TEST(WriteShardedIndex, NamesTheTensorWhoseEntryHasNoDtype) {
     const TemporaryFolder folder;
     const Tree entries{{"w", Tree{{"shape", Tree::list({6})}, {"parts", Tree::list()}}}};
     expect_error<IndexError>({"write_sharded_index: w: ", "dtype"},

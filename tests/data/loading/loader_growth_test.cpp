@@ -148,7 +148,7 @@ TEST(GrownDataset, CanGrowAgainAndBeResumedOnAnotherNumberOfProcesses) {
                                     {samples[3], processes[3], kAll}});
 }
 
-TEST(GrownDataset, LosesNoSampleIfTheStateIsSavedBeforeTheNextBatch) {
+TEST(GrownDataset, LosesNoSampleIfALoadedStateIsSavedBeforeABatchIsRead) {
     const LogCapture log;
     Tree state;
     run_pass({}, {{13, 1, 1}}, &state);

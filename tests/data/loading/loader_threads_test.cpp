@@ -170,7 +170,7 @@ TEST(LoaderOptions, RejectNegativeTimeoutsAndTimeoutsOrPersistentWorkersWithoutW
     refused("persistent_workers needs num_workers above 0", {.persistent_workers = true});
 }
 
-TEST(WorkerInitFn, MakesEveryLoopRethrowItsException) {
+TEST(WorkerInitFn, HasItsExceptionRethrownInSeveralLoops) {
     DataLoader loader(from_function(4, sample),
                       {.num_workers = 2, .worker_init_fn = [](int worker) {
                            if (worker == 1) throw FileError("no shared memory");

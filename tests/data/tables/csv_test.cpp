@@ -94,7 +94,7 @@ TEST_F(TableFromCsv, HasTheGivenNamesTypesDelimiterAndQuoteOrDefaults) {
               Strings{R"({"a": "\"x", "b": "y\""})"});
 }
 
-TEST_F(TableFromCsv, HasTheGivenMissingValues) {
+TEST_F(TableFromCsv, ReadsTheGivenOrDefaultMissingValuesAsNull) {
     const Strings missing = {"?", "-1"};
     EXPECT_EQ(
         rows_of(read("a,b\n?,NA\n\"-1\",\n7,x\n", {.missing_values = missing})),

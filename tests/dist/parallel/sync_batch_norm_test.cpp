@@ -140,8 +140,8 @@ TEST(SyncBatchNorm, RejectsASingleValuePerChannel) {
     });
 }
 
-// DataParallel averages the gradients of the parameters; the layer reduces the gradients of its
-// input.
+// DataParallel averages the gradients of the parameters. For the gradient of its input, the layer
+// sums statistics of the gradients of its output over the ranks.
 TEST(SyncBatchNorm, HasTheGradientsOfTheWholeBatchWithDataParallel) {
     manual_seed(9);
     const auto make = [] {

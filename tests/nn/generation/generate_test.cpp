@@ -332,7 +332,7 @@ TEST(Generate, RejectsOptionsOutOfRange) {
             {.num_beams = 2, .on_token = [](std::int64_t, std::int64_t) { return true; }});
 }
 
-TEST(Generate, RejectsEmptyPrompts) {
+TEST(Generate, RejectsEmptyPromptsAndNegativeCounts) {
     nn::Gpt model = tiny_gpt();
     expect_error<ValueError>({"generate: ", "at least one prompt"},
                              [&] { model.generate_batch({}, 1); });

@@ -186,8 +186,8 @@ TensorBytes tensors_of(const std::string& model) {
     }
     if (model.ends_with(".json")) {
         if (auto from = from_config(model)) return *from;
-        throw FileError(printable(model) +
-                        ": the model_type in the file must be gpt2, bert or llama");
+        throw FileError("estimate-memory: the model_type must be gpt2, bert or llama: " +
+                        printable(model) + " has another one or none");
     }
     std::vector<std::string> names;
     for (const auto& [name, make] : known_models()) names.push_back(name);
