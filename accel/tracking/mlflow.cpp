@@ -225,6 +225,7 @@ void MlflowTracker::open(std::string run_id, std::optional<std::int64_t> purge_s
         for (const char* part : {"artifacts", "metrics", "params", "tags"})
             create_directories(folder + "/" + part);
         start_time_ = now_in_ms();
+        last_step_ = 0;
         write_file_atomically(folder + "/tags/mlflow.runName", run_name_);
     } else {
         const Tree meta = read_meta(folder + "/meta.yaml");

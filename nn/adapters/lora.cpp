@@ -98,12 +98,9 @@ void check_unprepared(Module& model) {
     for (const auto& [name, module] : model.named_modules())
         if (auto* const layer = dynamic_cast<Linear*>(module);
             layer != nullptr && dynamic_cast<LoraLinear*>(layer->policy.get()) != nullptr)
-            throw UsageError(
-                str("add_lora: the model already has an adapter, for example in the "
-                    "layer ",
-                    name,
-                    ": remove it first with merge_and_unload() or "
-                    "unload_adapter()"));
+            throw UsageError(str("add_lora: the layer ", name,
+                                 " already has an adapter: remove it ",
+                                 "first with merge_and_unload() or unload_adapter()"));
 }
 
 // Returns the names of all Linear layers, for an error message.

@@ -118,22 +118,22 @@ class Undo {
     bool is_needed_ = false;
 };
 
+[[noreturn]] void fail(const fs::path& path, const Error& error) {
+    throw FileError(str(printable(path.string()), ": ", error.what()));
+}
+
 // Calls f, and throws its ValueError, ShapeError or DTypeError as a FileError with the path.
 template <class F>
 auto in_file(const fs::path& path, F&& f) {
-    const auto fail = [&](const Error& error) {
-        throw FileError(str(printable(path.string()), ": ", error.what()));
-    };
     try {
         return f();
     } catch (const ValueError& error) {
-        fail(error);
+        fail(path, error);
     } catch (const ShapeError& error) {
-        fail(error);
+        fail(path, error);
     } catch (const DTypeError& error) {
-        fail(error);
+        fail(path, error);
     }
-    std::abort();  // not reached
 }
 
 fs::path weights_path(const fs::path& folder) {
@@ -213,10 +213,7 @@ LoraConfig load_adapter(Module& model, const std::string& directory,
     in_file(config_path, [&] { return install_lora(model, config, largest_rank(files)); });
     undo.begin();
     const LoraConfig effective = lora_layers(model, "load_adapter").front().lora->config();
-    in_file(files.path(), [&] {
-        load_weights(model, effective, files);
-        return 0;
-    });
+    in_file(files.path(), [&] { load_weights(model, effective, files); });
     if (!options.is_trainable) model.requires_grad_(false);
     undo.commit();
     return effective;

@@ -118,6 +118,18 @@ TEST(MlflowTracker, AddsARunToTheExperimentOfTheSameName) {
     EXPECT_EQ(runs_of(folder / "mlruns").size(), 2u);
 }
 
+TEST(MlflowTracker, CountsStepsFromOneInEachRunOfATracker) {
+    const TemporaryFolder folder;
+    MlflowTracker tracker(run_in(folder));
+    for (int run = 0; run < 2; ++run) {
+        tracker.start();
+        tracker.log({{"x", 5}}, {}, {});
+        tracker.finish();
+    }
+    for (const std::string& run : runs_of(folder / "mlruns"))
+        EXPECT_THAT(values_of(run, "x"), ElementsAre("5 1"));
+}
+
 TEST(MlflowTracker, CountsStepsThatAreNotGiven) {
     const TemporaryFolder folder;
     MlflowTracker tracker(run_in(folder));

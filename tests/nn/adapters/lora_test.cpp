@@ -223,7 +223,7 @@ TEST(Lora, RefusesASecondAdapterAndKeepsTheFirst) {
     nn::add_lora(net, {.target_modules = {"query"}});
     fill_updates(net);
     const Tensor y = net(some_input()).detach();
-    expect_error<UsageError>({"add_lora", "already has an adapter", "attn.query"},
+    expect_error<UsageError>({"add_lora: the layer attn.query already has an adapter"},
                              [&] { nn::add_lora(net, {.target_modules = {"value"}}); });
     EXPECT_EQ(net.value.policy, nullptr);
     EXPECT_EQ(nn::trainable_parameters(net).size(), 2u);
