@@ -206,7 +206,8 @@ StateContents StateFiles::contents(GatheredStates states, bool writes,
 
 // Returns the directory of the next checkpoint. All processes use the iteration and the run of the
 // main process. Without save_on_each_node, they also use its path. Throws ValueError if processes
-// pass different directories or none, or if the directory of the automatic name exists.
+// pass different directories or none, or if the directory of the automatic name exists. Before
+// that, claims the folder of automatic names, and throws FileError if another process owns it.
 std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {
@@ -230,6 +231,14 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
         throw ValueError(
             "save_state: a directory is needed, because automatic_checkpoint_naming is off; pass "
             "output_dir");
+    // The folder is claimed before the name is checked. Otherwise, another process could save a
+    // checkpoint of that name after the check, and this save would replace it.
+    together("save_state", [&] {
+        if (!automatic || !is_saving_process(processes_, each_node)) return;
+        const std::string folder = folder_of(each_node ? named() : main["path"].string());
+        check_no_link(folder);
+        if (!owner_) owner_ = FolderOwner::claim(folder);
+    });
     const std::vector<Tree> there =
         group.all_gather_object(automatic && kind_of(named()).has_value());
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
@@ -319,12 +328,7 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
         check_keeps_working_directory(path);
-        if (!writes) return;
-        if (project_.automatic_checkpoint_naming) {
-            check_no_link(folder_of(path));
-            if (!owner_) owner_ = FolderOwner::claim(folder_of(path));
-        }
-        writer = std::make_unique<CheckpointWriter>(path, options.durability);
+        if (writes) writer = std::make_unique<CheckpointWriter>(path, options.durability);
     });
     const std::vector<Tree> places = group.all_gather_object(Tree{
         {"directory", writer ? Tree(writer->directory()) : Tree()},

@@ -1,6 +1,7 @@
 // Tests several writers of one folder, and folders that contain files of users.
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -98,6 +99,35 @@ void expect_writers_to_lose_nothing(int rounds) {
 TEST(TwoWriters, LoseNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(20); }
 
 TEST(TwoWriters, LoseNoAcknowledgedCheckpointInALongRun) { expect_writers_to_lose_nothing(1000); }
+
+// Runs a function when its state is saved. A save reads the states after it has chosen its name.
+struct CalledBySave : accel::Checkpointable {
+    std::function<void()> call;
+    Tree state_dict() const override { return call(), Tree::map(); }
+    void load_state_dict(const Tree&) override {}
+};
+
+TEST(TwoWriters, OwnTheFolderBeforeTheyChooseAName) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string saving = folder / "saving";
+    // The process starts before the folder is owned, because a new process inherits the lock.
+    ReportingJob other(1, [&](const auto&, const auto& report) {
+        if (comes_true([&] { return fs::exists(saving); }))
+            write_checkpoints(folder.path(), 1, report);
+    });
+    CalledBySave called;
+    called.call = [&] {
+        std::ofstream(saving) << "now";
+        EXPECT_TRUE(other.wait());
+    };
+    Training training(
+        7, 0, true, nullptr,
+        {.project_dir = folder.path(), .automatic_checkpoint_naming = true, .total_limit = 1});
+    training.accelerator.register_for_checkpointing(called);
+    training.accelerator.save_state();
+    EXPECT_EQ(last_saved(other), -1) << "the other process saved a checkpoint of the same name";
+    EXPECT_EQ(other.status(0), 1 << 8);
+}
 
 // Adds files of a user to the folder of the checkpoints and counts those that were deleted. Axle
 // must not delete any of them.
