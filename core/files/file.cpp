@@ -99,8 +99,9 @@ void InputFile::check() {
     if (descriptor_ < 0) {
         const int error = -std::exchange(descriptor_, -1);
         if (error == ELOOP)
-            throw FileError(
-                str(printable(path_), ": can't open: a symbolic link is not followed here"));
+            throw FileError(str(printable(path_),
+                                ": can't open: a symbolic link is not followed here; replace it by "
+                                "the file"));
         fail_on(path_, "can't open", error);
     }
     FileStatus status;

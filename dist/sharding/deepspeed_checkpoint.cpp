@@ -218,8 +218,9 @@ void DeepSpeedCheckpoint::read_groups(const Tree& shapes, const std::vector<Tree
                 paddings.is_list() ? paddings[static_cast<std::size_t>(index++)].integer() : 0;
             const std::int64_t left = flats_[g].size - offset;
             if (padding < 0)
-                throw ValueError(
-                    str("the padding of ", printable(name), " is negative: ", padding));
+                throw ValueError(str("the padding of ", printable(name), " in ",
+                                     printable(optimizer_files_.front()),
+                                     " is negative: ", padding));
             if (weight.length_ > left || padding > left - weight.length_)
                 throw ValueError(str("group ", g, " has ", flats_[g].size,
                                      " elements, too few for ", printable(name), ' ', weight.shape_,
