@@ -178,6 +178,7 @@ void resolve_megatron(AcceleratorOptions& options) {
     check_positive("tp_degree", *plugin.tp_degree);
     check_positive("pp_degree", *plugin.pp_degree);
     check_positive("num_micro_batches", *plugin.num_micro_batches);
+    check_positive("context_parallel_size", *plugin.context_parallel_size);
     check_positive("expert_model_parallel_size", *plugin.expert_model_parallel_size);
     check_positive("eval_iters", plugin.eval_iters);
     check_positive("eval_interval", plugin.eval_interval);

@@ -47,10 +47,14 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
     const profiler::OpScope scope("split");
     check_device("split", {&x});
     const int d = wrap_dim("split", dim, x.dim());
-    std::int64_t total = 0;
-    for (const std::int64_t size : sizes) total += size;
     if (x.dim() == 0) throw ShapeError("split: a 0-d tensor cannot be split");
-    if (total != x.shape()[d])
+    std::int64_t left = x.shape()[d];
+    for (const std::int64_t size : sizes) {
+        if (size < 0 || size > left) left = -1;
+        if (left < 0) break;
+        left -= size;
+    }
+    if (left != 0)
         throw ShapeError(
             str("split: sizes ", sizes, " do not add up to dimension ", dim, " of x ", x.shape()));
     return split_views(x, d, {sizes.begin(), sizes.end()});

@@ -67,6 +67,11 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
 ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                                          ShardingOptions options) {
     check_shardable(model);
+    if (!options.part_folder.empty() && !options.offload_to_cpu)
+        throw ValueError(
+            str("ShardedDataParallel: part_folder needs offload_to_cpu = true, because the parts "
+                "are in host memory: ",
+                printable(options.part_folder)));
     if (options.secondary != nullptr && group->size() % options.secondary->size() != 0)
         throw ValueError(
             str("ShardedDataParallel: the number of ranks of the group must be a multiple of the "

@@ -55,8 +55,8 @@ class ShardedDataParallel : public DistributedModel {
     // experts that processes divide (expert parallel). Throws ValueError if a name in the options
     // is unknown, if a module is in two units, or if a unit has no module or no parameter of its
     // own. Also throws ValueError if the size of the secondary group does not divide the size of
-    // the group. Throws CommError on all ranks if the models, strategies, units or values (see
-    // sync_module_states) of the ranks differ.
+    // the group, or for a part_folder without offload_to_cpu. Throws CommError on all ranks if the
+    // models, strategies, units or values (see sync_module_states) of the ranks differ.
     ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                         ShardingOptions options = {});
     ~ShardedDataParallel() override;

@@ -1,6 +1,5 @@
 #include "nn/generation/next_token.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/ops.h"
@@ -21,9 +20,8 @@ Tensor penalized(const Tensor& scores, const std::vector<TokenIds>& sequences,
     if (options.repetition_penalty == 1) return scores;
     Tensor result = clone(scores);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-        TokenIds seen = sequences[i];
-        std::ranges::sort(seen);
-        seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+        // A token that occurs twice is written twice with the same value.
+        const TokenIds& seen = sequences[i];
         const Tensor tokens = tensor(seen, {std::ssize(seen)}).to(scores.device());
         Tensor row = result.select(0, static_cast<std::int64_t>(i));
         const Tensor old = index_select(row, 0, tokens);

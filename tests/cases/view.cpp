@@ -202,6 +202,13 @@ void add_bad_view_calls(Cases& cases) {
     refuses<ValueError>(cases, "slice", {"-1"}, [] { slice(floats_of({2, 3}), 1, 0, 2, -1); });
     refuses<ValueError>(cases, "split", {"0"}, [] { split(floats_of({4}), 0); });
     refuses<ShapeError>(cases, "split", {"[1, 2]", "4"}, [] { split(floats_of({4}), Dims{1, 2}); });
+    refuses<ShapeError>(cases, "split", {"[5, -1]", "4"}, [] {
+        split(floats_of({4}), Dims{5, -1});
+    });
+    // The sum of these sizes is 4 modulo 2^64.
+    refuses<ShapeError>(cases, "split", {"[4]"}, [] {
+        split(floats_of({4}), Dims{INT64_MAX, INT64_MAX, 6});
+    });
     refuses<ValueError>(cases, "chunk", {"0"}, [] { chunk(floats_of({4}), 0); });
     refuses<IndexError>(cases, "chunk", {"1"}, [] { chunk(floats_of({4}), 2, 1); });
     refuses<ShapeError>(cases, "chunk", {"0-d"}, [] { chunk(floats_of({}), 2); });

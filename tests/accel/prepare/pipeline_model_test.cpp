@@ -264,6 +264,8 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
     };
     invalid({.pp_degree = 0}, "MegatronLMPlugin: pp_degree must be at least 1: 0");
     invalid({.num_micro_batches = 0}, "MegatronLMPlugin: num_micro_batches must be at least 1: 0");
+    invalid({.context_parallel_size = 0},
+            "MegatronLMPlugin: context_parallel_size must be at least 1: 0");
     invalid({.gradient_clipping = -1}, "MegatronLMPlugin: gradient_clipping must be finite");
     invalid({.schedule = "2f2b"}, "schedule: must be one of gpipe, 1f1b");
     invalid({.average = "sum"}, "MegatronLMPlugin: average must be one of rows, equal, tokens");

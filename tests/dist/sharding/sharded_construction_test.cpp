@@ -12,6 +12,7 @@
 #include "core/memory/memory.h"
 #include "gmock/gmock.h"
 #include "nn/init.h"
+#include "tests/close.h"
 #include "tests/dist/sharding/sharded_models.h"
 #include "tests/temporary_folder.h"
 
@@ -229,6 +230,15 @@ TEST(ShardedConstruction, KeepsPartsInFiles) {
         tests::expect_same_training(model, group, expected);
     });
     EXPECT_EQ(folder.count(), 0U);
+}
+
+TEST(ShardedConstruction, RejectsAFolderForPartsThatAreNotOffloaded) {
+    nn::Gpt model = Gpt64().make();
+    on_ranks(1, [&](const Group& group) {
+        tests::expect_error<ValueError>(
+            {"ShardedDataParallel: part_folder needs offload_to_cpu = true", "/a/folder"},
+            [&] { const ShardedDataParallel sharded(model, group, {.part_folder = "/a/folder"}); });
+    });
 }
 
 TEST(ShardedConstruction, ThrowsOnAllRanksIfOneRankHasNoFolderForItsParts) {
