@@ -214,7 +214,7 @@ class Optimizer {
     // Sets the initial values, by default initial_value(), of a new buffer that is filled with 0.
     virtual void fill_buffer(Tensor& buffer, const Tensor& param, std::size_t group,
                              std::size_t index) const;
-    // Returns whether states are saved with "step". If not, a missing "step" is loaded as 1.
+    // Returns whether states must contain "step". If not, a missing "step" is loaded as 1.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a buffer that is not a number, or nullopt if the parameter does not have
     // this buffer.

@@ -53,10 +53,9 @@ void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history,
 
 // Computes c = (a b^T) * *a_inverse * *b_inverse in f32, rounded to c's dtype. a is [M, K] and b is
 // [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums may be less
-// accurate. Returns false without computing anything if the product is not supported. Supported
-// products run on a GPU with compute capability 8.9 or higher, if cuBLASLt has an algorithm for
-// them. K is not 0, and K and N are multiples of 16. a, b and c are aligned to 16 bytes, and a or b
-// is f8_e4m3.
+// accurate. Returns false without computing anything if the product is not supported. It is
+// supported if a or b is f8_e4m3, K is not 0, K and N are multiples of 16, a, b and c are aligned
+// to 16 bytes, the GPU has compute capability 8.9 or higher, and cuBLASLt has an algorithm for it.
 bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,

@@ -93,7 +93,7 @@ std::int64_t live_blocks() { return live; }
 using axle::tests::allocate, axle::tests::allocate_or_throw, axle::tests::deallocate;
 using axle::tests::kNormal;
 
-// NOLINTBEGIN(*-new-delete-overloads): the standard library's operators for arrays call these
+// NOLINTBEGIN(*-new-delete-overloads): all operators of the standard library are replaced
 void* operator new(std::size_t size) { return allocate_or_throw(size, kNormal); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
     return allocate_or_throw(size, static_cast<std::size_t>(alignment));

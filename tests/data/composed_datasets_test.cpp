@@ -244,7 +244,7 @@ TEST(ComposedDatasets, ReadTheirDatasetsInTheGivenEpoch) {
     EXPECT_EQ(map(fixed, [](Tree s) { return s; }).in_epoch(2), nullptr);
 }
 
-TEST(ComposedDatasets, AreReadByLoadersOfSeveralProcessesInEveryEpoch) {
+TEST(ComposedDatasets, AreReadInTheCurrentEpochByAShardedLoader) {
     const Dated dated(5);
     const ConcatDataset all({dated, numbers(2, 50)});
     DataLoader loader(Subset(all, {6, 0, 1, 5}), {.batch_size = 1, .num_workers = 2});

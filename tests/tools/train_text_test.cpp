@@ -20,8 +20,9 @@ class TrainText : public TrainerTest {
   protected:
     TrainText() : TrainerTest("train_text") {}
 
-    // Writes the model, a tokenizer whose tokens are words, and 120 reviews, whose class is "good"
-    // if they have the word good.
+    // Writes the model, a tokenizer whose tokens are words, and 120 reviews, each with the word
+    // good or the word bad. The class of a review is this word in the CSV file, and whether it is
+    // the word good in the JSON lines.
     void SetUp() override {
         TrainerTest::SetUp();
         fs::copy(AXLE_TESTS_DIR "/golden/bert_masked_lm", folder_ / "bert");

@@ -99,7 +99,9 @@ Tensor rot90(const Tensor& x, std::int64_t k, const Dims& dims) {
     const profiler::OpScope scope("rot90");
     check_device("rot90", {&x});
     if (dims.size() != 2 || x.dim() < 2)
-        throw ShapeError(str("rot90: needs two dimensions: dims ", dims, ", x ", x.shape()));
+        throw ShapeError(
+            str("rot90: dims must contain two dimensions, and x must have at least two: dims ",
+                dims, ", x ", x.shape()));
     const int a = wrap_dim("rot90", dims[0], x.dim()), b = wrap_dim("rot90", dims[1], x.dim());
     if (a == b) throw ValueError(str("rot90: the dimensions must be different: dims ", dims));
     switch ((k % 4 + 4) % 4) {

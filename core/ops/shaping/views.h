@@ -1,5 +1,5 @@
-// Private to core: views, the gradient rules of views, and forms of view, expand, slice, select,
-// diagonal and cat whose errors name another op.
+// Private to core: views, the gradient rules of views, split_views(), and forms of view, reshape,
+// expand, slice, select, diagonal and cat whose errors name another op.
 #pragma once
 
 #include <memory>

@@ -123,7 +123,7 @@ struct Held {
     static constexpr int kN = kPack<T>;
     Pack<T> a[kCount], b[Op::kBackward ? kCount : 1];
 
-    // Loads this thread's packs of n elements, beginning with element `first`.
+    // Loads this thread's packs of the elements [first, first + n) of a row.
     __device__ void load(const Operands& o, const DeviceRows<3>::Place& at, std::int64_t first,
                          int n, const Team& team) {
         const T nothing = convert<T>(Op::nothing());

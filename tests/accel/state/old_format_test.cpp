@@ -42,7 +42,7 @@ TEST(OldCheckpoint, CanBeLoadedIfItHasFormat1) {
     EXPECT_EQ(linear.bias.to_vector(), saved.at("bias").to_vector());
 }
 
-TEST(OldCheckpoint, IsListedWithAnEmptyRunName) {
+TEST(OldCheckpoint, IsListedWithAnEmptyRunId) {
     const auto list = accel::list_checkpoints(kFolder);
     ASSERT_EQ(list.entries.size(), 1u);
     EXPECT_EQ(list.entries[0].iteration, 0);

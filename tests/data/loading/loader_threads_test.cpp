@@ -100,7 +100,9 @@ TEST(LoaderWorkers, CallWorkerInitFnAgainAfterItThrewIfNotPersistent) {
                                                      },
                                                  .persistent_workers = false});
     EXPECT_THROW(pass(loader), FileError);
+    EXPECT_EQ(calls, 1);
     EXPECT_EQ(pass(loader).size(), 2U);
+    EXPECT_EQ(calls, 2);
 }
 
 TEST(LoaderTimeout, EndsTheLoopWhileAWorkerWaits) {

@@ -1,4 +1,4 @@
-// Tests without a GPU which convolutions cuDNN supports.
+// Tests that cuDNN has plans for convolutions. Needs no GPU.
 #if AXLE_CUDA
 
 #include "kernels/cuda/conv/cudnn_conv.h"

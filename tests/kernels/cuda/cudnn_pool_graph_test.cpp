@@ -1,4 +1,4 @@
-// Tests without a GPU which pooling operations cuDNN supports.
+// Tests that cuDNN has plans for pooling operations. Needs no GPU.
 #if AXLE_CUDA
 
 #include "kernels/cuda/pool/cudnn_pool.h"

@@ -115,7 +115,7 @@ TEST(AdapterFolder, LeavesTheModelUnchangedIfItDoesNotFit) {
     refuses("adapter_model.safetensors", "base_model.model.head.", "no adapted layer");
 }
 
-TEST(AdapterFolder, NamesEntriesOfTheConfigurationThatAreNotSupported) {
+TEST(AdapterFolder, ReportsUnsupportedAndInvalidEntriesOfTheConfiguration) {
     const TemporaryFolder folder;
     const std::string adapter = folder / "adapter";
     const auto refuses = [&](const char* name, const Tree& value, const char* reason) {

@@ -148,7 +148,7 @@ TEST(GenerateSampling, KeepsTheSmallestSetWithTheProbabilityTopP) {
     expect_shares(shares(kProbabilities, {.top_p = 1e-6}), {{1, 1}});
 }
 
-TEST(GenerateSampling, KeepsTokensThatAreAtLeastMinPAsProbableAsTheBest) {
+TEST(GenerateSampling, KeepsTokensWithAtLeastMinPTimesTheHighestProbability) {
     expect_shares(shares(kProbabilities, {.min_p = 0.29}),
                   {{1, 0.5 / 0.95}, {3, 0.3 / 0.95}, {2, 0.15 / 0.95}});
     expect_shares(shares(kProbabilities, {.min_p = 0.31}), {{1, 0.625}, {3, 0.375}});
