@@ -42,12 +42,12 @@ struct MixedPrecisionPolicy {
 using WrapPolicy = std::function<bool(const nn::Module&)>;
 
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
-// creates one. An option that is not set (an empty optional or string) is read from the environment
-// variable named in its comment. If neither is set, the option has its default.
-// Accelerator::options() contains the result. Case is ignored in the names of values, such as
-// strategies. With one process there is nothing to shard. The Accelerator throws ValueError for
-// values that are invalid or not supported by the version, and logs a warning for options that have
-// no effect.
+// creates one. An option that is not set (an empty optional or string, or std::monostate) is read
+// from the environment variable named in its comment. If neither is set, the option has its
+// default. Accelerator::options() contains the result. Case is ignored in the names of values, such
+// as strategies. With one process there is nothing to shard. The Accelerator throws ValueError for
+// values that are invalid or not supported by the version, and logs a warning for some options that
+// have no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
     // unless it is tied. If auto_wrap_policy selects units, the last norm after them and an untied

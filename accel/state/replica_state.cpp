@@ -63,9 +63,9 @@ void StateFiles::read_replicas(LoadedState& state) const {
         own = models_of(file);
         if (const Tree* const optimizers = file.find("optimizers")) {
             if (optimizers->size() < state.optimizers.size())
-                throw FileError(str(printable(folder.file(stem)), ": must contain the states of ",
-                                    state.optimizers.size(), " optimizers: it contains ",
-                                    optimizers->size()));
+                throw FileError(str(printable(folder.file(stem)),
+                                    ": the number of states of optimizers must be at least ",
+                                    state.optimizers.size(), ": it is ", optimizers->size()));
             std::copy_n(optimizers->elements().begin(), state.optimizers.size(),
                         state.optimizers.begin());
         }

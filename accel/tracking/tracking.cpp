@@ -193,8 +193,7 @@ class Tracking::Guard : public Tracker {
         return running_;
     }
 
-    // Records the step of the values. The default is the last step plus 1, as in the trackers'
-    // files.
+    // Sets last_step_ to the largest step so far. Values without a step get the step after it.
     void count(std::optional<std::int64_t> step) {
         const std::int64_t last = last_step_.value_or(0);
         last_step_ = step ? std::max(*step, last) : last + 1;

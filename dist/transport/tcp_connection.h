@@ -65,9 +65,10 @@ class TcpOwner {
 // received directly into its memory, except for the bytes that arrive together with a frame header.
 //
 // One thread at a time reads the connection: a thread that waits for a receive, or the poller's
-// thread if no thread waits. A thread that queues frames writes them; if the socket's buffer is
-// full, the poller's thread does. System calls are made without the mutex, so their memory must
-// stay valid. A message that is destroyed early therefore waits for the end of the call.
+// thread if no thread waits. One thread at a time writes the queued frames: a thread that queues
+// frames or waits for a message, or, if the socket's buffer is full, the poller's thread. System
+// calls are made without the mutex, so their memory must stay valid. A message that is destroyed
+// early therefore waits for the end of the call.
 class TcpConnection {
   public:
     // `peer` is the rank of the peer. The caller adds the connection to the poller.

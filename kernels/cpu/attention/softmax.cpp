@@ -6,8 +6,8 @@
 // If the rows are along a dimension that is not the last, elements of a row are strided but
 // neighboring rows are contiguous. If at least 8 rows are contiguous and not f64, up to 64 of them
 // are copied together to the columns of a tile in scratch memory. Memory is still read in full
-// cache lines, and each lane of a pack processes a different row. All other rows are first copied
-// to contiguous buffers.
+// cache lines, and each lane of a pack processes a different row. Other rows are read in place if
+// they are contiguous and f32 or f64; otherwise they are first copied to contiguous buffers.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE

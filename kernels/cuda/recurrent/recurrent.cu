@@ -1,4 +1,4 @@
-// Steps of recurrent cells: each thread computes all gates of one element of the state.
+// Steps of recurrent cells: a thread computes all gates of an element of the state.
 #include <initializer_list>
 
 #include "kernels/cuda/device.cuh"

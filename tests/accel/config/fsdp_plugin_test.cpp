@@ -151,7 +151,7 @@ TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategiesAndRejectsOthers) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherVariableAndRejectsDifferentOnes) {
+TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherVariableAndRejectsContradictions) {
     const EnvironmentVariable old("FSDP_SHARDING_STRATEGY", "2");
     EXPECT_EQ(resolved({}).strategy(), "SHARD_GRAD_OP");
     const EnvironmentVariable unused("FSDP_RESHARD_AFTER_FORWARD", "true");  // set by launchers

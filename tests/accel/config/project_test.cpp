@@ -130,14 +130,14 @@ TEST(LoadState, ThrowsFileErrorIfTheProjectHasNoCheckpoint) {
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(ProjectConfiguration, RemovesOldStatesAfterTheNewOneIsComplete) {
+TEST(ProjectConfiguration, RemovesOldCheckpointsAfterTheNewOneIsComplete) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder, 2));
     const std::string checkpoints = folder / "checkpoints/";
     for (int i = 0; i < 3; ++i) accelerator.save_state();
     write_file_atomically(checkpoints + "notes", "mine");
     create_directories(checkpoints + "run_0");
-    // A failed save must not remove older states.
+    // A failed save must not remove older checkpoints.
     const HookHandle failing = accelerator.register_save_state_pre_hook(
         [](const Models&, Weights&, const std::string&) { throw ValueError("not today"); });
     expect_error<ValueError>({"not today"}, [&] { accelerator.save_state(); });
@@ -148,7 +148,7 @@ TEST(ProjectConfiguration, RemovesOldStatesAfterTheNewOneIsComplete) {
     for (const char* kept : {"checkpoint_2", "checkpoint_3", "notes", "run_0"})
         EXPECT_TRUE(fs::exists(checkpoints + kept)) << kept;
     EXPECT_FALSE(fs::exists(checkpoints + "checkpoint_1"));
-    // The state that was saved last is the newest, even if its number is lower.
+    // The checkpoint that was saved last is the newest, even if its number is lower.
     accelerator.set_save_iteration(0);
     accelerator.save_state();
     EXPECT_TRUE(fs::exists(checkpoints + "checkpoint_0"));

@@ -224,7 +224,7 @@ TEST(MlflowTracker, LeavesOutLongParamsWithAWarning) {
     EXPECT_EQ(read_file(run + "/params/short"), "x");
 }
 
-TEST(MlflowTracker, IsSelectedByNameWithoutALoggingFolder) {
+TEST(MlflowTracker, IsSelectedByLoggerTypeWithoutAProjectFolder) {
     const TemporaryFolder folder;
     Accelerator accelerator({.log_with = {accel::LoggerType::mlflow}});
     accelerator.init_trackers("run", {{"lr", 1}},
