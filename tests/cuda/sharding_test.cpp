@@ -33,7 +33,7 @@ TYPED_TEST(ShardedArchitecturesOnGpu, TrainLikeOneProcessInF32) {
 class ShardedDataParallelOnGpu : public GpuTest {};
 
 // The simulated NCCL counts the collectives too.
-TEST_F(ShardedDataParallelOnGpu, SendsTheExpectedNumberAndSizeOfMessages) {
+TEST_F(ShardedDataParallelOnGpu, RunsOnlyTheCollectivesThatItsStrategyNeeds) {
     const auto expect = [](int ranks, ShardingStrategy strategy, bool has_replicas) {
 #ifdef AXLE_SIMULATED_GPU
         const auto counted = [] {

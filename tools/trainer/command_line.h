@@ -25,7 +25,8 @@ class CommandLine {
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;
 
-    // Returns the last value of an option before parse(), for defaults that depend on this value.
+    // Returns the last value that the arguments or the file give to an option, or nullopt if they
+    // give none. Can be called before parse(), for defaults that depend on this value.
     std::optional<std::string> peek(const std::string& name) const;
 
     void add(const std::string& name, std::string& value, const std::string& help,

@@ -132,7 +132,7 @@ TEST(PretrainedTokenizer, MatchesUnigramWithByteFallbackOfAlbert) { expect_lines
 TEST(PretrainedTokenizer, MatchesBpeWithWordSuffixOfClip) { expect_lines("clip"); }
 TEST(PretrainedTokenizer, MatchesWordLevel) { expect_lines("words"); }
 
-TEST(PretrainedTokenizer, MatchesPairsTruncationAndPadding) {
+TEST(PretrainedTokenizer, HandlesPairsTruncationAndPaddingAsHuggingFace) {
     for (const char* name : {"bert_uncased", "bert_cased", "gpt2", "roberta", "llama3", "llama2",
                              "t5", "albert", "clip", "words"}) {
         SCOPED_TRACE(name);
