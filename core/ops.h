@@ -150,8 +150,8 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 // Return the parts of x along dim: parts of `size` elements, parts with the given sizes, or at most
 // `chunks` parts of equal size. Without given sizes, the last part can be smaller. Throw ValueError
-// unless size or chunks is positive, ShapeError unless the sizes add up to the size of dim, and
-// IndexError if one of them is negative.
+// unless size or chunks is positive, and ShapeError if one of the sizes is negative or the sizes do
+// not add up to the size of dim.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);

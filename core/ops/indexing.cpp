@@ -279,7 +279,7 @@ void put_values(const char* op, const Tensor& x, const std::vector<TensorIndex>&
     if (plan.tensors.empty()) {
         const Tensor source = without_leading_ones(value, part.dim());
         check_value(op, source.shape(), part.shape());
-        accumulate ? part.add_(x.dtype() == boolean ? source.to(boolean) : source)
+        accumulate ? part.add_(axle::to(axle::to(source, x.device()), x.dtype()))
                    : part.copy_(source);
         return;
     }

@@ -82,9 +82,9 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
     });
 }
 
-// Fills the part with this rank's elements of the parameters, or of those of rank 0 if
-// sync_module_states is true. Elements of a parameter on the meta device are its deferred initial
-// values, or zeros if it has none.
+// Fills the part with this rank's elements of the parameters. If sync_module_states is true, the
+// values are the values of rank 0. Elements of a parameter on the meta device are its deferred
+// initial values, or zeros if it has none.
 void FlatParameter::fill_part(bool sync_module_states) {
     const Tensor whole = zeros({total_}, {.dtype = part_.dtype(), .device = context_.device});
     for (const Member& member : members_) {

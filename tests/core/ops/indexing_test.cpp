@@ -115,6 +115,14 @@ TEST(IndexPut, ChangesStridedViewsAndConvertsValues) {
     EXPECT_EQ(flags.to_vector(), (Values{1, 0, 0}));
 }
 
+TEST(IndexPut, ConvertsAccumulatedValuesForSlicesAndForIndexTensors) {
+    for (const TensorIndex& first : {TensorIndex(Slice(0, 1)), TensorIndex(tensor({0}))}) {
+        Tensor x = ones({2, 2}, {i64});
+        x.index_put_({first}, tensor({2.75, -2.75}), true);
+        EXPECT_EQ(x.to_vector(), (Values{3, -1, 1, 1}));
+    }
+}
+
 TEST(IndexPut, IncrementsVersion) {
     Tensor x = zeros({3});
     x.index_put_({tensor({0})}, 1);

@@ -101,7 +101,7 @@ TEST(LayerwiseCasting, SkipsMatchingModulesAndTheirChildren) {
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, RestoresStorageAfterAnException) {
+TEST(LayerwiseCasting, RestoresTheStorageDTypeAfterAnException) {
     nn::Linear layer(4, 2);
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);
     EXPECT_THROW(layer(ones({3, 5})), ShapeError);
