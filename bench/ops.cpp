@@ -1,8 +1,8 @@
 // Usage: bench_ops [TEXT]
 //
-// Measures operations on tensors whose names contain TEXT, with one and with two threads: the
-// forward pass and the gradient of every op case with a large size, and the overhead of eager
-// execution on tiny tensors.
+// Measures the ops whose names contain TEXT, or all ops, with one and with two threads: the forward
+// pass and the gradient of every op case with a large size, and the overhead of eager execution on
+// tiny tensors.
 //
 // The operands of a case fit into L2, so these rows show the overhead of an op over its kernels,
 // which `axle bench` measures. Counts the bytes of operands and results, three times if the

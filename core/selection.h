@@ -26,7 +26,7 @@ Tensor argwhere(const Tensor& x);
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 // Returns a copy of x in which the elements of source, in row-major order, replace the elements for
 // which the mask is true; x and mask broadcast. source has the dtype of x (DTypeError). Throws
-// IndexError if source has too few elements (on a GPU, a reported error without the two numbers).
+// IndexError if source has too few elements (on a GPU, a reported error).
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
 // Returns whether each element equals at least one of the test elements (bool). With invert,
 // returns the opposite.

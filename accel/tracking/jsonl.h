@@ -1,4 +1,4 @@
-// JsonlTracker, a tracker that writes JSON lines, and JsonLines, the file that it writes.
+// JsonlTracker, a tracker that writes JSON lines, and JsonLines, a file of JSON lines.
 #pragma once
 
 #include <cstdint>

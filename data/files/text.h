@@ -25,7 +25,7 @@ std::string read_text(const std::string& path);
 class Tokenizer {
   public:
     virtual ~Tokenizer() = default;
-    // Returns the number of tokens. Their ids are 0 to vocab_size() - 1.
+    // Returns the largest id plus 1. An id below it can be without a token.
     virtual std::int64_t vocab_size() const = 0;
     // Returns the ids of a text. Throws ValueError if a part of the text is not in the vocabulary.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;

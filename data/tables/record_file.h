@@ -21,8 +21,8 @@ namespace axle::data {
 
 // The number of rows from which streams infer columns by default.
 inline constexpr std::int64_t kStreamRows = 10'000;
-// Returns the option infer_rows of `options`, or `otherwise` if it is unset. Throws ValueError
-// unless it is positive.
+// Returns `rows`, the value of the option infer_rows, or `otherwise` if it is unset. Throws
+// ValueError unless it is positive; the error names the type `options` of the options.
 std::int64_t checked_infer_rows(const char* options, const std::optional<std::int64_t>& rows,
                                 std::int64_t otherwise);
 

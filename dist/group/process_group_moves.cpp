@@ -29,10 +29,12 @@ void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {
 }
 
 Shape shape_in(const char* op, const std::vector<std::int64_t>& counts, std::size_t at) {
-    if (counts.size() < at + kShapeCounts || counts[at] < 0 || counts[at] > kMaxDims)
-        throw CommError(str(op, ": invalid description of another rank's tensor: ", counts.size(),
-                            " numbers, expected at least ", at + kShapeCounts, ", with 0 to ",
-                            kMaxDims, " dimensions"));
+    if (counts.size() < at + kShapeCounts)
+        throw CommError(str(op, ": the description of another rank's tensor must have at least ",
+                            at + kShapeCounts, " numbers: it has ", counts.size()));
+    if (counts[at] < 0 || counts[at] > kMaxDims)
+        throw CommError(str(op, ": the tensor of another rank must have 0 to ", kMaxDims,
+                            " dimensions: it has ", counts[at]));
     return Shape(std::span(counts).subspan(at + 1, static_cast<std::size_t>(counts[at])));
 }
 

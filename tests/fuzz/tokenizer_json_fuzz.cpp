@@ -7,7 +7,7 @@
 namespace axle::tests {
 namespace {
 
-constexpr std::size_t kMaxText = 400;  // keeps the time of one input short
+constexpr std::size_t kMaxText = 128;  // keeps the time of one input short
 
 void check_encoding(const data::Encoding& encoding, std::int64_t vocab_size) {
     const std::size_t n = encoding.ids.size();

@@ -43,7 +43,7 @@ TEST(OffloadStates, KeepsBuffersInFilesWithoutChangingTheResult) {
     tests::expect_same_bits(a.detach(), b.detach());
 }
 
-TEST(OffloadStates, ThrowsWithoutAnUpdateIfTheFolderIsMissing) {
+TEST(OffloadStates, MakesStepThrowWithoutChangingParametersIfTheFolderIsMissing) {
     const Tensor w = arange(5000, {.dtype = f32}).set_requires_grad();
     const Tensor values = w.detach().clone();
     optim::AdamW nowhere({w});

@@ -133,7 +133,7 @@ TEST(BenchDifference, IsRelativeToTheLargestElementAndWrongIfItIsNan) {
     EXPECT_TRUE(row.is_wrong());
 }
 
-TEST(BenchRoofline, ShowsTheRoofsOfMeasuredDTypesAndTheRowsWithOperations) {
+TEST(BenchRoofline, ShowsOnlyRowsWithOperationsAndTheRoofsOfTheirDTypes) {
     bench::Results results{.target = "avx2", .machine = Tree{{"cpu", "a <CPU>"}}};
     results.peaks[1] = {.f32 = 100, .f64 = 50, .bf16 = 200, .memory = 20, .cache = 80};
     bench::Row row{.kernel = "softmax",

@@ -1,9 +1,9 @@
 // Resizing. For each axis, a small table in scratch memory lists the inputs that each output reads.
-// For the backward pass, it lists the outputs that read each input. Each table is computed once per
-// call. Then each thread computes one element of the result from the tables. The forward pass
-// blends up to four neighbors; the backward pass sums the outputs that read the element. The
-// threads of a warp read elements that are close together, so that each element is read from memory
-// once.
+// In the backward pass, a second table lists the outputs that read each input. Each table is
+// computed once per call. Then each thread computes one element of the result from the tables. The
+// forward pass blends up to four neighbors; the backward pass sums the outputs that read the
+// element. The threads of a warp read elements that are close together, so that each element is
+// read from memory once.
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/interpolate.h"

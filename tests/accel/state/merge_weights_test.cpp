@@ -255,7 +255,7 @@ TEST(MergeFsdpWeights, RejectsMissingAndParentFoldersAndUnsafeSerialization) {
 }
 
 // Covers 10.merge_fsdp_weights.
-TEST(MergeFsdpWeights, ReturnsAfterTheWeightsAreWrittenAndThrowsOnAllProcesses) {
+TEST(MergeFsdpWeights, ReturnsAfterTheWeightsAreWrittenAndThrowsOnAllProcessesIfTheInputIsMissing) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         const accel::PartialState state({.cpu = true, .process_group = group});

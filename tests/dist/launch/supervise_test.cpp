@@ -88,7 +88,7 @@ TEST_F(Supervise, LeavesNoProcessesIfTheLauncherIsKilled) {
     EXPECT_TRUE(comes_true([&] { return std::none_of(pids.begin(), pids.end(), is_running); }));
 }
 
-TEST_F(Supervise, RestartsAllRanksAfterAFailure) {
+TEST_F(Supervise, RestartsAFailedJobAtMostMaxRestartsTimes) {
     const std::string script =
         "echo $RANK $AXLE_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS "
         "$GENERATION; ";

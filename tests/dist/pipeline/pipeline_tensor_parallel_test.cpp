@@ -215,7 +215,7 @@ TEST(PipelineWithReplicas, DividesOptimizerStates) {
 }
 
 // A step that throws must not leave gradients, and the next steps are not affected.
-TEST(PipelineWithTensorParallelism, KeepsTheNormOfShardedGradientsIfAStepFails) {
+TEST(PipelineWithReplicas, KeepsTheNormOfShardedGradientsIfAStepFails) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         const Division division{.dp = 2, .shard_optimizer = true};
