@@ -78,7 +78,7 @@ TEST(Uniform, UsesRandomWordOfSameIndexForEachElement) {
     }
 }
 
-TEST(Uniform, CoversItsRangeWithoutTheUpperBoundInEveryDType) {
+TEST(Uniform, CoversItsRangeWithoutTheUpperBoundInEachFloatingDType) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         for (const auto& [low, high] :
              {std::pair{0.0, 1.0}, {-1.0, 0.0}, {-3.0, -1.0}, {1.0, 1.5}}) {

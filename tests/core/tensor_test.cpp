@@ -38,7 +38,7 @@ template <class T>
 concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
 static_assert(Addable<Tensor&> && Addable<Tensor> && !Addable<const Tensor&>);
 
-TEST(Tensor, ThrowsFromFunctionsOfAnUndefinedTensor) {
+TEST(Tensor, ThrowsUsageErrorFromItsFunctionsIfUndefined) {
     const Tensor x;
     EXPECT_FALSE(x.defined());
     const auto expect_named = [](const char* name, const std::function<void()>& call) {
@@ -184,7 +184,7 @@ TEST(Tensor, ReleasesBorrowedMemoryWithLastView) {
     EXPECT_TRUE(released);
 }
 
-TEST(BroadcastShapes, AlignsSizesAtTheEndAndRejectsDifferentOnes) {
+TEST(BroadcastShapes, AlignsSizesAtTheEndAndRejectsIncompatibleSizes) {
     EXPECT_EQ(broadcast_shapes("op", {3, 1}, {2, 1, 4}), Shape({2, 3, 4}));
     EXPECT_EQ(broadcast_shapes("op", {}, {0, 5}), Shape({0, 5}));
     EXPECT_THROW(broadcast_shapes("op", {3}, {2}), ShapeError);

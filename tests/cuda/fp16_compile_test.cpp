@@ -184,7 +184,7 @@ TEST_F(Fp16CompiledTraining, ReturnsCurrentRatesScalesAndSkipsBetweenSteps) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16CompiledTraining, UsesManuallySetLearningRates) {
+TEST_F(Fp16CompiledTraining, UsesManuallySetLearningRatesAndBetas) {
     between = [](Training& t, int i) {
         if (i == 9) t.adamw.param_groups()[0].lr = 0.5;
         if (i == 14) t.schedule->advance();

@@ -70,7 +70,7 @@ TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasItsOwnGpu) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST_P(ProcessGroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
+TEST_P(ProcessGroupOnGpu, UsesTheHostAndRejectsBackendNcclWhenRanksShareAGpu) {
     const auto errors = on_groups(
         [](const SharedGroup& shared, Device gpu) {
             dist::ProcessGroup& group = *shared;

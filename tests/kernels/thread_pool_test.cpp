@@ -58,7 +58,7 @@ TEST_P(ThreadPool, RunsNestedAndConcurrentSections) {
     EXPECT_EQ(ran, 2 * 50 * 12);
 }
 
-TEST_P(ThreadPool, BlocksSignalsInWorkersOnly) {
+TEST_P(ThreadPool, BlocksSigintInWorkersOnly) {
     sigset_t before, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &before);
     set_num_threads(GetParam() + 1);

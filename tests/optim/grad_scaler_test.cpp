@@ -276,7 +276,7 @@ TEST(UpdateScaleKernel, DoesNotOverflowF32) {
     }
 }
 
-TEST(TakeRatesKernel, ReadsTheLearningRatesOfTheStepCount) {
+TEST(TakeRatesKernel, ReadsTheLearningRatesAndBeta1OfTheStepCount) {
     kernels::Cpu on;
     std::int64_t count = 0;
     const double yes = 1, no = 0;

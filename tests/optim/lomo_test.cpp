@@ -166,7 +166,7 @@ TEST(Lomo, StoresLearningRateOfFusedBackwardInItsGroup) {
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.25);
 }
 
-TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClippingAndRejectsEarlierOnes) {
+TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClippingAndRejectsExistingGradients) {
     const Params params = parameters(f32);
     const Tensor foreign = ones({9}, {.requires_grad = true});
     Lomo lomo(params, {.clip_grad_norm = 1.0});

@@ -65,7 +65,7 @@ TEST(Optimizer, KeepsItsStateWhenMoved) {
     EXPECT_TRUE(to.skipped().defined());
 }
 
-TEST(Optimizer, HasNoParametersAfterItWasMovedFrom) {
+TEST(Optimizer, HasNoParametersAndRejectsStepsAfterItWasMovedFrom) {
     const Params params = parameters();
     SGD from(params, {.lr = 1});
     const SGD to(std::move(from));

@@ -212,9 +212,11 @@ void expect_checkpoints_after_faults(const std::vector<int>& errors) {
                                                          {"broken", figures.broken}});
 }
 
-TEST(FaultySave, LeavesACompleteCheckpoint) { expect_checkpoints_after_faults({kKill}); }
+TEST(FaultySave, LeavesACompleteCheckpointIfAnyOperationKillsTheProcess) {
+    expect_checkpoints_after_faults({kKill});
+}
 
-TEST(FaultySave, LeavesACompleteCheckpointInALongRun) {
+TEST(FaultySave, LeavesACompleteCheckpointIfAnyOperationFailsOrKillsTheProcessInALongRun) {
     expect_checkpoints_after_faults({kKill, ENOSPC, EIO, EACCES, EROFS, EINTR, 0});
 }
 

@@ -121,7 +121,7 @@ TEST(Failpoints, BreakNoCheckpointAndBlockNoRankInALongRun) {
                                  {"broken", figures.broken}});
 }
 
-TEST(Failpoints, BreakNoCheckpointAndBlockNoRank) {
+TEST(Failpoints, BreakNoCheckpointAndBlockNoRankWhenTheyKillARank) {
     Figures figures;
     for (const Failpoint& failpoint : failpoints()) {
         const int before = figures.reached;

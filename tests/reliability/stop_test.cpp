@@ -298,7 +298,9 @@ class RepeatedTrainer : public Trainer {
 
 TEST_F(RepeatedTrainer, GivesTheSameBitsWithOneAndThreeThreads) { expect_same_bits(1, {1, 3}); }
 
-TEST_F(RepeatedTrainer, GivesTheSameBitsEachTimeInALongRun) { expect_same_bits(10, {1, 2, 4, 8}); }
+TEST_F(RepeatedTrainer, GivesTheSameBitsInEachRunWithOneToEightThreadsInALongRun) {
+    expect_same_bits(10, {1, 2, 4, 8});
+}
 
 }  // namespace
 }  // namespace axle::tests

@@ -106,7 +106,7 @@ TEST_F(AxleDeepSpeed, RejectsConflictingAndInvalidFlagsAndReportsUnusedFlags) {
 }
 
 // Covers 15.multinode.
-TEST_F(AxleDeepSpeed, NamesTheMissingProgramOfALauncher) {
+TEST_F(AxleDeepSpeed, ReportsTheMissingProgramOfALauncher) {
     const std::string hosts = write("hosts", "a slots=1\nb slots=1\n");
     const char* const path = std::getenv("PATH");
     const std::string before = path == nullptr ? "" : path;

@@ -98,7 +98,7 @@ TEST_F(AxleGenerate, AppliesAnAdapter) {
     EXPECT_THAT(ended.out, ElementsAre(expected));
 }
 
-TEST_F(AxleGenerate, RejectsUnknownModelsAndEmptyPrompts) {
+TEST_F(AxleGenerate, RejectsInvalidFlagsEmptyPromptsAndUnsupportedModels) {
     const auto rejects = [&](const Arguments& flags, const std::string& words) {
         const Ended ended = generate(flags);
         EXPECT_NE(ended.code, 0);

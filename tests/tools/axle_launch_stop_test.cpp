@@ -15,7 +15,7 @@ using testing::HasSubstr;
 class AxleLaunchStop : public AxleLaunch {};
 
 // Rank 0 reports that rank 1 is frozen, as the library does, and ends first.
-TEST_F(AxleLaunchStop, NamesAFrozenRankInTextAndJson) {
+TEST_F(AxleLaunchStop, ReportsAFrozenRankInTextAndJson) {
     // Some shells, such as dash, accept only descriptors below 10 in redirections.
     const Ended ended =
         run(with({"--cpu", "--num_processes", "2"},

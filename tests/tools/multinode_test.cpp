@@ -142,7 +142,7 @@ std::vector<std::string> arguments_of(const MultinodeJob& job) {
 
 // pdsh joins its arguments for a shell on each machine, and replaces %n by the machine's number.
 // Covers 15.multinode.
-TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdshIfOptionsAllowIt) {
+TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdshAndRequiresATokenFileAndEqualSlots) {
     MultinodeJob job = job_with("pdsh");
     job.environment = {{"A", "it's 5%"}};
     job.command = {"./train", "$HOME", "", "%n"};
@@ -199,7 +199,7 @@ TEST(MultinodeCommand, StartsProcessesWithMpiAndRejectsFilters) {
 }
 
 // Covers 15.multinode.
-TEST(MultinodeCommand, StartsProcessesWithSrunAndRejectsOtherSlots) {
+TEST(MultinodeCommand, StartsProcessesWithSrunAndRejectsSlotsThatAreNotCountedFromZero) {
     EXPECT_THAT(arguments_of(job_with("slurm")),
                 ElementsAre("srun", "-n", "8", "--nodes", "2", "--ntasks-per-node", "4",
                             "--nodelist", "worker-0,worker-1", "--export=ALL", "env", "-u",
@@ -221,7 +221,7 @@ TEST(MultinodeCommand, StartsProcessesWithSrunAndRejectsOtherSlots) {
 }
 
 // Covers 15.multinode.
-TEST(MultinodeCommand, NeedsTheProgramOfItsLauncherAndNamesItIfMissing) {
+TEST(MultinodeCommand, NeedsTheProgramOfItsLauncherAndReportsItIfMissing) {
     EXPECT_STREQ(program_of("pdsh"), "pdsh");
     EXPECT_STREQ(program_of("slurm"), "srun");
     EXPECT_STREQ(program_of("mvapich"), "mpirun");

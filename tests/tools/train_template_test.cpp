@@ -185,7 +185,7 @@ TEST_F(TrainTemplate, SavesCheckpointsPerStepOrEpochAndTheFinalModel) {
 
 // A step is a batch, and step_10 is saved after the tenth batch, not the eleventh.
 // Covers 25.boilerplate, 32.more, 25.global_step, 25.CheckpointTracker.
-TEST_F(TrainTemplate, NamesCheckpointsByTheNumberOfBatches) {
+TEST_F(TrainTemplate, PutsTheNumberOfBatchesIntoTheNamesOfCheckpoints) {
     train("a", {"training.checkpoint_steps=10"});
     const json progress = json::parse(read_file(path("a", "step_10/custom_checkpoint_0.json")));
     EXPECT_EQ(progress["global_step"], 10);

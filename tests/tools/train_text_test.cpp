@@ -106,7 +106,7 @@ TEST_F(TrainText, EvaluatesItsCheckpointOnAnotherFile) {
     EXPECT_NEAR(ended.result()["accuracy"], 2.0 / 3, 1e-6);
 }
 
-TEST_F(TrainText, RejectsOtherClassesAndTheFolderOfTheBaseModel) {
+TEST_F(TrainText, RejectsDataWithOtherClassesAndTheFolderOfTheBaseModelAsOutput) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     std::ofstream(folder_ / "other.csv") << "text,label\nw6 good,yes\nw7 bad,no\nw8 good,yes\n";
     Arguments flags = tiny("a", {"--eval-only", "--validation", folder_ / "other.csv"});

@@ -49,7 +49,7 @@ TEST(ScaledDotProductAttention, RejectsKeysAndValuesOfDifferentLengths) {
         });
 }
 
-TEST(ScaledDotProductAttention, ReturnsZeroForMaskedQueriesWithValuesOfAnotherSize) {
+TEST(ScaledDotProductAttention, ReturnsZeroForFullyMaskedQueriesWithValuesOfAnotherHeadSize) {
     const Operands x;
     Tensor mask = zeros({5, 7}, {.dtype = f64});
     mask[2].fill_(-std::numeric_limits<double>::infinity());

@@ -104,7 +104,7 @@ TEST_P(OpsUnderAutocast, KeepF64Operands) {
 }
 
 // Covers 8.autocast.
-TEST_P(OpsUnderAutocast, ReturnGradientsInDTypeOfOperand) {
+TEST_P(OpsUnderAutocast, ReturnF32GradientsForF32Operands) {
     for (const Autocast autocast :
          {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {

@@ -245,7 +245,7 @@ TEST(Autograd, StoresUnsharedGradientsInLeavesWithoutCopyAndCopiesSharedOnes) {
     EXPECT_NE(v.grad().raw_data(), seed.raw_data());
 }
 
-TEST(ActivationCheckpointing, GivesTheGradientsOfAnOrdinaryForward) {
+TEST(ActivationCheckpointing, GivesTheGradientsOfAnOrdinaryForwardAndRestoresTheGenerator) {
     const auto block = [](const Tensor& x) {
         return tanh(x * 1.5) * sigmoid(x) + dropout(x, 0.25);
     };

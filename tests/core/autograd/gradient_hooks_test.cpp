@@ -122,7 +122,7 @@ TEST(RegisterHook, ReceivesGradientsOfBf16LeavesInF32) {
     EXPECT_EQ(dtype, f32);
 }
 
-TEST(RegisterHook, RejectsTensorsWithoutGradientAndResultsOfAnotherShapeOrDtype) {
+TEST(RegisterHook, RejectsTensorsThatRequireNoGradientAndResultsOfAnotherShapeOrDType) {
     expect_error<UsageError>({"register_hook", "must require a gradient", "[2]"}, [] {
         const auto hook = ones({2}).register_hook([](const Tensor&) {});
     });
@@ -171,7 +171,7 @@ TEST(RetainGrad, FollowsTheTensorThroughAChangeInPlace) {
     EXPECT_EQ(m.grad().to_vector(), (Values{1, 1}));
 }
 
-TEST(RetainGrad, DoesNothingForLeavesAndRejectsTensorsWithoutGradient) {
+TEST(RetainGrad, DoesNothingForLeavesAndRejectsTensorsThatRequireNoGradient) {
     const Tensor w = leaf({3});
     w.retain_grad();
     (w * 2.0).sum().backward();

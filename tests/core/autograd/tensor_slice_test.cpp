@@ -19,7 +19,7 @@ struct LocalSlice : autograd::TensorSlice {
     Tensor gather_numbers(const Tensor& number) const override { return number.unsqueeze(0); }
 };
 
-TEST(TensorSlice, CutsEachSegmentAppendsZerosAndJoinsSlices) {
+TEST(SliceLayout, CutsEachSegmentAppendsZerosAndJoinsSlices) {
     const Tensor x = arange(10).reshape({5, 2});
     const autograd::SliceLayout last{{5, 2}, 0, 1, 6, 3, 2};
     expect_same_bits(last.cut(x), tensor({8, 9, 0, 0}, {2, 2}));
@@ -33,7 +33,7 @@ TEST(TensorSlice, CutsEachSegmentAppendsZerosAndJoinsSlices) {
     expect_same_bits(second.cut(fused), tensor({1, 3, 5, 7, 9, 11}, {2, 3}));
 }
 
-TEST(TensorSlice, ReplacesTheElementsOfALeafAndRejectsSlicesOtherShapesAndNonLeaves) {
+TEST(SetSlice, ReplacesTheElementsOfALeafAndRejectsSlicesNonLeavesAndOtherShapes) {
     const Tensor leaf = arange(6, {.dtype = f32, .requires_grad = true});
     const auto slice = std::make_shared<LocalSlice>(autograd::SliceLayout{{6}, 0, 1, 6, 2, 1});
     autograd::set_slice(leaf, slice);

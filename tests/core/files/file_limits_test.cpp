@@ -59,7 +59,7 @@ std::string eight_digits(int i) {
     return std::string(8 - digits.size(), '0') + digits;
 }
 
-TEST(ReadFile, NamesFilesThatExceedTheMemoryOrTheGivenLimit) {
+TEST(ReadFile, RejectsFilesThatExceedTheMemoryOrTheGivenLimit) {
     if (kSanitized) GTEST_SKIP() << "a sanitizer ends the process if an allocation is too large";
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "huge";

@@ -111,7 +111,7 @@ TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
     close(ready[1]);
 }
 
-TEST(PathLock, NamesThePathIfItCannotWrite) {
+TEST(PathLock, ReportsThePathIfWriteFails) {
     const TemporaryFolder folder;
     // Operation 0 creates the file, and operation 1 locks it.
     tests::FaultyFileSystem full(file_system(), 2, ENOSPC);

@@ -54,7 +54,7 @@ void expect_consistent_or_refused(const std::string& path) {
     }
 }
 
-TEST(Safetensors, ReadsAllDTypesFromReferenceFile) {
+TEST(Safetensors, ReadsAReferenceFileWithAllDTypes) {
     const auto [tensors, metadata] = load_safetensors(kGolden);
     EXPECT_EQ(metadata, (Metadata{{"format", "pt"}}));
     EXPECT_EQ(tensors.size(), 3 * std::size(kAllDTypes) + 1);

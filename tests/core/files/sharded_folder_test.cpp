@@ -60,7 +60,7 @@ TEST(ShardedFolder, ReadsAnyRangeOfATensor) {
     }
 }
 
-TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
+TEST(ShardedFolder, RejectsRangesOutsideOfATensorAndUnknownTensors) {
     const TemporaryFolder folder;
     write_cut(folder.path(), {5, 7});
     const ShardedFolder state(folder.path());
@@ -71,7 +71,7 @@ TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
     expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
 }
 
-TEST(ShardedFolder, RejectsWritingAnIndexWithMissingElementsOrDifferentShapes) {
+TEST(WriteShardedIndex, RejectsMissingElementsAndDifferentShapes) {
     const TemporaryFolder folder;
     const Tree first = write_parts(folder.path(), 0,
                                    {{.name = "w", .shape = {6}, .begin = 0, .values = ones({2})}});
@@ -91,7 +91,7 @@ TEST(ShardedFolder, RejectsWritingAnIndexWithMissingElementsOrDifferentShapes) {
     EXPECT_FALSE(ShardedFolder::is_one(folder.path()));
 }
 
-TEST(WriteShardedIndex, NamesTheTensorWhoseEntryHasNoDtype) {
+TEST(WriteShardedIndex, ReportsTheTensorWhoseEntryHasNoDType) {
     const TemporaryFolder folder;
     const Tree entries{{"w", Tree{{"shape", Tree::list({6})}, {"parts", Tree::list()}}}};
     expect_error<IndexError>({"write_sharded_index: w: ", "dtype"},

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersOfTheDType) {
+TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersAndNanByZero) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         const Tensor y =
             nan_to_num(tensor({kInfinity, -kInfinity, std::nanf("")}).to(dtype)).to(f64);

@@ -228,7 +228,7 @@ TEST(CompoundAssignment, ThrowsForLeafThatRequiresGradient) {
     EXPECT_EQ(w.to_vector(), (Values{1, 1}));
 }
 
-TEST(CompoundAssignment, RecordsTheOperandAndRejectsResultsOfAnotherDTypeOrShape) {
+TEST(CompoundAssignment, KeepsItsDTypeIfRecordedAndRejectsResultsOfAnotherKindOrShape) {
     const Tensor w = ones({2}, {.dtype = f64, .requires_grad = true});
     Tensor total = zeros({2}), count = zeros({2}, {i64});
     total += w;

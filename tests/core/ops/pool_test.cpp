@@ -78,7 +78,7 @@ TEST(MaxPool, ReadsOnlyDilatedPositions) {
               (std::vector<double>{3, 0}));
 }
 
-TEST(MaxPool, ComparesIntegersExactlyAndGivesTheLowestForEmptyWindows) {
+TEST(MaxPool, ComparesIntegersExactlyAndReturnsTheLowestIntegerForEmptyWindows) {
     const std::int64_t big = std::int64_t{1} << 60;
     const auto [y, at] =
         max_pool2d_with_indices(tensor({big, big + 1, big - 1, big}, {1, 2, 2}), 2, {.padding = 1});
@@ -296,7 +296,7 @@ TEST(Pad, ReportsInvalidArguments) {
     });
 }
 
-TEST(Flip, ReversesGivenDimensionsAndRejectsInvalidOnes) {
+TEST(Flip, ReversesGivenDimensionsAndRejectsInvalidDimensions) {
     const Tensor x = ramp({2, 3});
     EXPECT_EQ(flip(x, {1}).to_vector(), (std::vector<double>{2, 1, 0, 5, 4, 3}));
     EXPECT_EQ(flip(x, {0, -1}).to_vector(), (std::vector<double>{5, 4, 3, 2, 1, 0}));

@@ -70,7 +70,7 @@ TEST(Searchsorted, TreatsNanInTheSortedTensorLikePyTorch) {
     }
 }
 
-TEST(Median, ReturnsFirstNanOfARowThatNanmedianIgnores) {
+TEST(Median, ReturnsTheFirstNanOfARowAndNanmedianIgnoresNan) {
     const auto [values, indices] = median(tensor({1.0, kNan, 0.0, kNan}), 0);
     EXPECT_TRUE(std::isnan(values.item()));
     EXPECT_EQ(indices.item_int(), 1);

@@ -104,7 +104,7 @@ TEST(Linspace, ReturnsTheExactEndPointAndCanRequireAGradient) {
     EXPECT_TRUE(linspace(0, 1, 3, {.requires_grad = true}).requires_grad());
 }
 
-TEST(Ops, NameTheUndefinedTensorOfAList) {
+TEST(Ops, ReportTheUndefinedTensorOfAList) {
     const Tensor none, x = ones({2, 2});
     tests::expect_error<UsageError>({"cat: tensors[0] is undefined; the list has 2 tensors"}, [&] {
         cat({none, x});

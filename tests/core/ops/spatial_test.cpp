@@ -92,7 +92,7 @@ TEST(MaxUnpool, ReturnsTensorThatMaxPoolMapsBackToTheMaximaAndAcceptsAnOutputSiz
               (Shape{1, 7}));
 }
 
-TEST(LpPool, GivesFiniteGradientsNextToWindowsOfZeros) {
+TEST(LpPool, ComputesNormsAndTheGradientOfAWindowNextToAWindowOfZeros) {
     Tensor x = tensor({0.0, 0, 3, 4}, {1, 4}).set_requires_grad();
     const Tensor y = lp_pool1d(x, 2, 2);
     EXPECT_EQ(y.to_vector(), (std::vector<double>{0, 5}));

@@ -272,7 +272,7 @@ const std::set<std::string> kOpsWithoutScope = {
     "empty",     "empty_like", "zeros", "ones",   "full",       "zeros_like", "ones_like",
     "full_like", "rand",       "randn", "tensor", "checkpoint", "to",         "contiguous"};
 
-TEST_F(Profiler, RecordsEachOpUnderItsName) {
+TEST_F(Profiler, RecordsOpsThatHaveAScopeUnderTheirNames) {
     for (const OpCase& c : op_cases()) {
         if (c.rows.empty() || kOpsWithoutScope.contains(c.op())) continue;
         const std::vector<Tensor> inputs = make_inputs(c, c.rows[0], f32);

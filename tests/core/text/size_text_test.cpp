@@ -55,7 +55,7 @@ TEST(ParseSizeToInt, IgnoresCaseAndSpaces) {
     EXPECT_EQ(parse_size_to_int("1.5tb"), 1500000000000);
 }
 
-TEST(SizeText, RejectsInvalidSizes) {
+TEST(ConvertFileSizeToInt, RejectsInvalidSizesAsDoesParseSizeToInt) {
     for (const char* text : {"", "GB", "12", "1XB", "-1GB", "nanGB", "infMB", "1e400GB", "1e30GB",
                              "1 2MB", "0x1GB", "+-1GB"}) {
         expect_error<ValueError>({"convert_file_size_to_int", text},

@@ -113,7 +113,7 @@ TEST(SliceTensors, SlicesRowsLikePythonAndRejects0dTensors) {
 }
 
 // Covers 13.find_batch_size, 13.ignorant_find_batch_size.
-TEST(FindBatchSize, ReturnsSizeOfFirstDimensionAndRejectsBatchesWithoutOne) {
+TEST(FindBatchSize, ReturnsSizeOfFirstDimensionAndRejectsBatchesWithoutRows) {
     EXPECT_EQ(find_batch_size(nested_batch()), 4);
     EXPECT_EQ(find_batch_size(Tree{{"absent", {}}, {"x", counting({3})}}), 3);
     expect_error<ValueError>({"find_batch_size: batch is a list without a tensor"},

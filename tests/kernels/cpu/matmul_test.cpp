@@ -172,7 +172,7 @@ void expect_pairs(const char* target, bool expected) {
     ASSERT_EQ(::unsetenv("AXLE_CPU_TARGET"), 0);
 }
 
-TEST(BFloat16Product, UsesTheBf16InstructionIfItsTargetIsRequestedButNotForAnother) {
+TEST(BFloat16Product, UsesTheBf16InstructionForTheTargetAvx512Bf16ButNotForAvx512) {
     if (!multiplies_bf16()) GTEST_SKIP() << "the CPU has no AVX512_BF16";
     expect_pairs("avx512_bf16", true);
     expect_pairs("avx512", false);

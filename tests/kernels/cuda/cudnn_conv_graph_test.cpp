@@ -108,7 +108,7 @@ TEST_F(CudnnConvGraph, PlansEveryShapeOfLeNetWithBias) {
                     << describe(result, dtype, c, false);
 }
 
-TEST_F(CudnnConvGraph, HasDeterministicPlans) {
+TEST_F(CudnnConvGraph, HasDeterministicPlansForShapesOfLeNetAndResNet) {
     for (const DType dtype : {f32, f16, bf16})
         for (const Case& c : {kLeNet[1], kResNet[0], kResNet[1], kResNet[5]})
             for (const ConvResult result : kResults)

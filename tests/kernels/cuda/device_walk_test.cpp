@@ -202,7 +202,7 @@ TEST(Slabs, ReachElementsBeyond32Bits) {
     }
 }
 
-TEST(PackedWalk, RequiresAlignedContiguousRows) {
+TEST(PackedWalk, RequiresAlignedRowsThatAreContiguousOrBroadcast) {
     const auto steps = [](const std::vector<std::int64_t>& shape, const Strides& strides) {
         return steps_by_packs(walk_of(shape, strides), 4);
     };

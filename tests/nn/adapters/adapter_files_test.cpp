@@ -77,6 +77,8 @@ TEST(AdapterFolder, IsWrittenByTheMainProcessOnly) {
     nn::add_lora(net, {.target_modules = {"query"}});
     nn::save_adapter(net, folder / "adapter", {.is_main_process = false});
     EXPECT_FALSE(std::filesystem::exists(folder / "adapter"));
+    nn::save_adapter(net, folder / "adapter");
+    EXPECT_TRUE(std::filesystem::exists(folder / "adapter"));
 }
 
 TEST(AdapterFolder, LeavesTheModelUnchangedIfItDoesNotFit) {
@@ -156,7 +158,7 @@ TEST(AdapterFolder, RefusesDamagedFiles) {
                             [&] { nn::load_adapter(net, adapter); });
 }
 
-TEST(AdapterFolder, DoesNotRemoveTheAdapterThatAModelHas) {
+TEST(AdapterFolder, IsNotLoadedIntoAModelThatHasAnAdapter) {
     const TemporaryFolder folder;
     Net net = write_adapter(folder / "adapter");
     const Tensor y = net(some_input()).detach();

@@ -291,7 +291,7 @@ TEST(Lora, RefusesConfigurationsThatDoNotFit) {
             {.target_modules = {"query"}, .rank_pattern = {{"query", 0}}});
 }
 
-TEST(Lora, IsNotSavedByFunctionsForWholeModels) {
+TEST(Lora, MustBeMergedBeforeSavePretrained) {
     Net net = seeded_net();
     nn::add_lora(net, {.target_modules = {"query"}});
     const TemporaryFolder folder;
@@ -299,14 +299,19 @@ TEST(Lora, IsNotSavedByFunctionsForWholeModels) {
         nn::save_pretrained(net, "Net", Tree::map(), folder / "model");
     });
     EXPECT_FALSE(std::filesystem::exists(folder / "model"));
-    expect_error<ValueError>({"save_adapter", "directory must not be empty"},
-                             [&] { nn::save_adapter(net, ""); });
     nn::merge_and_unload(net);
     nn::save_pretrained(net, "Net", Tree::map(), folder / "model");
     EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors"));
 }
 
-TEST(Lora, NeedsAnAdapterToMergeDisableOrSave) {
+TEST(SaveAdapter, RejectsAnEmptyDirectory) {
+    Net net = seeded_net();
+    nn::add_lora(net, {.target_modules = {"query"}});
+    expect_error<ValueError>({"save_adapter", "directory must not be empty"},
+                             [&] { nn::save_adapter(net, ""); });
+}
+
+TEST(Lora, NeedsAnAdapterToMergeUnloadEnableOrSave) {
     Net net;
     const TemporaryFolder folder;
     expect_error<UsageError>({"merge_adapter", "add_lora()"}, [&] { nn::merge_adapter(net); });

@@ -137,7 +137,7 @@ TEST(GenerateSampling, DividesLogitsByTheTemperature) {
     EXPECT_NEAR(drawn.at(3), 0.09 / total, 0.045);
 }
 
-TEST(GenerateSampling, KeepsTheTokensOfTopK) {
+TEST(GenerateSampling, KeepsTheTopKMostProbableTokens) {
     expect_shares(shares(kProbabilities, {.top_k = 2}), {{1, 0.625}, {3, 0.375}});
 }
 
@@ -168,7 +168,7 @@ TEST(GenerateSampling, DrawsTheSameTokensAgainAfterSeeding) {
     EXPECT_NE(draw(4), draw(5));
 }
 
-TEST(Generate, ContinuesBeyondTheLongestSequenceFromTheLastTokens) {
+TEST(Generate, ContinuesBeyondTheBlockSizeFromTheLastTokens) {
     nn::Gpt model = tiny_gpt();
     const std::int64_t longest = model.config.block_size;
     TokenIds expected = {1, 2};
@@ -256,7 +256,7 @@ TEST(Generate, RefusesModelsThatCannotUseTheCache) {
     EXPECT_EQ(nn::generate(model, model.decoder(), {{1, 2}}, 2)[0].size(), 4u);
 }
 
-TEST(Generate, EndsSequencesOnTheirOwnTokens) {
+TEST(Generate, EndsEachSequenceAtItsFirstEosToken) {
     nn::Gpt model = tiny_gpt();
     const std::vector<TokenIds> prompts = {{1, 2}, {3}, {4, 5, 6}};
     const auto whole = model.generate_batch(prompts, 8, {.temperature = 0});
@@ -308,7 +308,7 @@ TEST(Generate, RestoresTheTrainingModeAfterAnException) {
     EXPECT_EQ(model.generate({1}, 3, {.temperature = 0}).size(), 4u);
 }
 
-TEST(Generate, RejectsOptionsOutOfRange) {
+TEST(Generate, RejectsOptionsOutOfRangeAndOptionsThatBeamSearchDoesNotSupport) {
     nn::Gpt model = tiny_gpt();
     const auto rejects = [&](std::initializer_list<const char*> parts,
                              const nn::GenerateOptions& options) {

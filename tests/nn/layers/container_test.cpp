@@ -43,7 +43,7 @@ TEST(Sequential, ClonesEveryStageAndRejectsCopies) {
     expect_error<UsageError>({"module: "}, [&] { const nn::Sequential refused(net); });
 }
 
-TEST(ModuleList, NamesModulesByIndexAndClonesThem) {
+TEST(ModuleList, GivesModulesTheirIndicesAsNamesAndClonesThem) {
     nn::ModuleList<nn::Linear> list;
     std::vector<Tensor> weights;
     for (int i = 1; i <= 9; ++i) {
@@ -71,7 +71,7 @@ TEST(Sequential, ReturnsModulesByIndexAndRejectsWrongIndicesAndTypes) {
                              [&] { net.get<nn::Linear>(2); });
 }
 
-TEST(Sequential, NamesStagesGivenAsPairsAndRejectsInvalidNames) {
+TEST(Sequential, UsesNamesGivenInPairsAndRejectsInvalidNames) {
     nn::Sequential net{std::pair{"hidden", nn::Linear(3, 4)}, relu,
                        std::pair{std::string("out"), nn::Linear(4, 2)}};
     net.push_back("norm", nn::LayerNorm(2));

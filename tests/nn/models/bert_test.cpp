@@ -104,7 +104,7 @@ void expect_saved_as_transformers(const std::string& name) {
         EXPECT_FALSE(module->is_training()) << module_name;
 }
 
-TEST(Bert, SavesTheSameFilesAsTransformers) {
+TEST(Bert, SavesTheSameWeightsAndConfigurationAsTransformers) {
     expect_saved_as_transformers<Classifier>(kClassifier);
     expect_saved_as_transformers<MaskedLM>(kMaskedLM);
 }
@@ -226,7 +226,7 @@ TEST(BertFromPretrained, RejectsHugeSizes) {
 
 // --- tests without recordings
 
-TEST(Bert, IgnoresPadding) {
+TEST(Bert, IgnoresTokensThatTheAttentionMaskExcludes) {
     manual_seed(5);
     nn::BertConfig config = small();
     config.initializer_range = 0.5;

@@ -175,7 +175,7 @@ std::int64_t likeliest(nn::Gpt& model, const Ids& ids) {
     return argmax(logits.select(1, -1), -1).item_int();
 }
 
-TEST(GptGenerate, ReturnsTheMostLikelyTokenAtTemperatureZero) {
+TEST(GptGenerate, ReturnsTheMostLikelyTokensAtTemperatureZeroOrWithTopKOne) {
     nn::Gpt model = small_gpt();
     model.eval();
     Ids expected = {1, 2};

@@ -133,7 +133,7 @@ void expect_separate_documents(Model model, Model whole) {
         expect_close(parameters[i].grad(), expected[i].grad(), 1e-10);
 }
 
-TEST(PositionIds, SeparatePackedDocuments) {
+TEST(PositionIds, SeparatePackedDocumentsOfGptAndLlama) {
     for (const bool recomputes : {false, true}) {
         expect_separate_documents(gpt(recomputes), gpt());
         expect_separate_documents(llama(recomputes), llama());

@@ -83,7 +83,7 @@ TEST(ViT, ReturnsLogitsAndLossForABatchAndRejectsUnknownKeys) {
     });
 }
 
-TEST(ViT, RejectsAClassifierOfAnotherSizeAndCreatesAMissingOne) {
+TEST(ViT, RejectsAClassifierOfAnotherSizeAndCreatesAMissingClassifier) {
     const nn::ViTForImageClassification model(small_vit());
     const tests::TemporaryFolder folder;
     model.save_pretrained(folder.path());

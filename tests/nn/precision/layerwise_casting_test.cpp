@@ -67,7 +67,7 @@ TEST(LayerwiseCasting, PropagatesGradientsToInputsAndWeights) {
     EXPECT_EQ(model.first.weight.dtype(), bf16);
 }
 
-TEST(LayerwiseCasting, KeepsBuffersThatPoliciesUpdate) {
+TEST(LayerwiseCasting, KeepsTheValuesThatPoliciesWriteToTheirBuffers) {
     nn::Linear layer(16, 16);
     ASSERT_TRUE(nn::use_float8(layer, {.scaling = nn::Float8Scaling::delayed}));
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);

@@ -130,7 +130,7 @@ TEST(AdamW8bit, ResumesBitExactlyFromAFile) {
     }
 }
 
-TEST(AdamW8bit, UpdatesStridedParametersAndSkipsSteps) {
+TEST(AdamW8bit, UpdatesStridedParametersAndSkipsStepsOnFoundInf) {
     const Tensor base = cosines({64, 65}, f32).detach();
     Tensor strided = base.transpose(0, 1);
     strided.set_requires_grad();

@@ -132,7 +132,7 @@ TEST(LBFGS, RejectsStepsWithTwoGroups) {
                              [&] { step(optimizer, params); });
 }
 
-TEST(LBFGS, RejectsOptionsOutOfRange) {
+TEST(LBFGS, RejectsInvalidOptions) {
     expect_error<ValueError>({"LBFGS: max_iter must be positive: 0"},
                              [] { LBFGS optimizer(parameters(), {.max_iter = 0}); });
     expect_error<ValueError>({"LBFGS: line_search_fn must be strong_wolfe or nullopt: armijo"},

@@ -261,7 +261,7 @@ TEST(SpecialOptimizers, RejectInvalidOptions) {
             [&] { AdamW8bit(p, {.stochastic_rounding = true}); });
 }
 
-TEST(SpecialOptimizers, RejectShardedParametersAndNameTheOptimizer) {
+TEST(ProdigySparseAdamAndAdamW8bit, RejectShardedParameters) {
     const auto refused = [](const char* name, const Make& make) {
         SCOPED_TRACE(name);
         const Tensor param = wave({4}, 0, f32);

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionOption,
                                          "unbatched_heads"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(MultiheadAttentionOptions, NameAndInitializeParametersLikePyTorchAndRejectInvalidSizes) {
+TEST(MultiheadAttention, MatchesParametersOfPyTorchWithBiasKvAndKdimAndRejectsInvalidSizes) {
     const nn::MultiheadAttention layer(64, 2, {.add_bias_kv = true, .kdim = 30});
     EXPECT_THAT(names(layer.state_dict()),
                 ElementsAre("q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
