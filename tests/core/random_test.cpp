@@ -113,7 +113,7 @@ TEST(Normal, AppliesBoxMullerToRandomWords) {
     EXPECT_LT(max_error, 4);
 }
 
-TEST(RandomOps, GiveSameNumbersForAnyNumberOfThreads) {
+TEST(RandomOps, GiveSameNumbersForSeveralNumbersOfThreads) {
     const auto draw = [] {
         manual_seed(3);
         const Tensor weights = rand({40, 3000});

@@ -33,7 +33,7 @@ struct Changing : nn::Model<Changing> {
     nn::Linear layer{6, 6};
 };
 
-TEST(Checkpointing, RunsForwardAgainInBackwardWithTheSameGradients) {
+TEST(ActivationCheckpointing, RunsForwardAgainInBackwardWithTheSameGradients) {
     manual_seed(4);
     Counted module;
     const Tensor x = randn({3, 6}, {.requires_grad = true});
@@ -53,7 +53,7 @@ TEST(Checkpointing, RunsForwardAgainInBackwardWithTheSameGradients) {
     tests::expect_same_bits(module.layer.weight.grad(), dw);
 }
 
-TEST(Checkpointing, KeepsNoHiddenActivationsInMemory) {
+TEST(ActivationCheckpointing, KeepsNoHiddenActivationsInMemory) {
     nn::Mlp mlp({64, 512, 512, 64});
     struct Block : nn::Model<Block> {
         explicit Block(nn::Mlp& mlp_) : mlp(&mlp_) {}
@@ -73,7 +73,7 @@ TEST(Checkpointing, KeepsNoHiddenActivationsInMemory) {
     EXPECT_LT(bytes_kept(true), activations / 2);
 }
 
-TEST(Checkpointing, HasNoEffectWithoutGradientsOrInEvaluation) {
+TEST(ActivationCheckpointing, HasNoEffectWithoutGradientsOrInEvaluation) {
     Counted module;
     module.set_checkpointing();
     const Tensor x = randn({3, 6}, {.requires_grad = true});
@@ -86,7 +86,7 @@ TEST(Checkpointing, HasNoEffectWithoutGradientsOrInEvaluation) {
     EXPECT_EQ(module.calls, 2);
 }
 
-TEST(Checkpointing, DoesNotRepeatAForwardThatChangesItsArguments) {
+TEST(ActivationCheckpointing, DoesNotRepeatAForwardThatChangesItsArguments) {
     Changing module;
     module.set_checkpointing();
     int calls = 0;
@@ -94,7 +94,7 @@ TEST(Checkpointing, DoesNotRepeatAForwardThatChangesItsArguments) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST(Checkpointing, IsKeptByCloneAndMove) {
+TEST(ActivationCheckpointing, IsKeptByCloneAndMove) {
     Counted module;
     module.set_checkpointing();
     EXPECT_TRUE(module.clone().is_checkpointing());

@@ -192,7 +192,7 @@ TEST_F(AxleBench, ListsKernelsAndLibraries) {
         EXPECT_THAT(text, HasSubstr("\n    " + library + ": "));
 }
 
-TEST_F(AxleBench, WritesARowOfEachKernelToJsonAndThePage) {
+TEST_F(AxleBench, WritesRowsOfEachKernelToJsonAndThePage) {
     tests::Arguments arguments = {"--compare",       "none",  "--html",
                                   file("page.html"), "--svg", file("roofline.svg")};
     for (const bench::Kernel& kernel : bench::kernels_of_bench())

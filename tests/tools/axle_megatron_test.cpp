@@ -87,7 +87,7 @@ TEST(MegatronFlags, TakePrecedenceOverTheConfiguration) {
 }
 
 // Covers 26.launch.
-TEST(MegatronFlags, RejectUnknownKeysInvalidValuesAndUseFsdp) {
+TEST(MegatronFlags, RejectUnknownKeysInvalidValuesAndTheFlagUseFsdp) {
     expect_error<ValueError>(
         {"megatron_lm_config: unknown key 'tp_degre'", "megatron_lm_tp_degree?"}, [] {
             plan({}, {{"tp_degre", 2}});

@@ -131,7 +131,7 @@ TEST(TrainingReport, WritesACompletePageWithoutMetrics) {
     EXPECT_THAT(html, HasSubstr("</html>"));
 }
 
-TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
+TEST(ReadMetrics, IgnoresACutLastLineAndReportsOtherDamagedLines) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     std::ofstream(path) << "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 1}\n{\"st";
@@ -147,7 +147,7 @@ TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
     }
 }
 
-TEST(TrainingReport, LimitsTheLengthOfLinesAndTheNumberOfCurves) {
+TEST(ReadMetrics, LimitsTheLengthOfLinesAndTheNumberOfMetrics) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     Tree row{{"step", 1}};

@@ -84,7 +84,7 @@ TEST(GradientQueue, KeepsGradientsAfterTheGraphIsFreed) {
     EXPECT_EQ(autograd::live_nodes(), nodes);
 }
 
-TEST(GradientQueue, CallsHooksWhenALeafIsFinal) {
+TEST(GradientQueue, CallsHooksOfFinalLeavesInFlush) {
     const Layers layers;
     int finals = 0;
     const auto hook = autograd::on_leaf_final(layers.parameters[0], [&](const Tensor& leaf) {

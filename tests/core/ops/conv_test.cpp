@@ -143,7 +143,7 @@ TEST(Conv2d, AcceptsHugeStrideForSingleWindow) {
                      conv_transpose2d(pixel, w, {}, {}));
 }
 
-TEST(Conv2d, GivesSameResultInChannelsLastAndForAnyNumberOfThreads) {
+TEST(Conv2d, GivesSameResultInChannelsLastAndForSeveralNumbersOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};

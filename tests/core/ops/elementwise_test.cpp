@@ -44,7 +44,7 @@ TEST(Abs, MakesNegativeZeroPositive) {
     }
 }
 
-TEST(AllClose, ComparesWithTolerancesAndTreatsNanAsDifferent) {
+TEST(AllClose, ComparesWithTolerancesAndTreatsNanAsDifferentByDefault) {
     const Tensor a = tensor({1.0, 100.0, kInfinity});
     EXPECT_TRUE(allclose(a, tensor({1.0, 100.0005, kInfinity})));
     EXPECT_FALSE(allclose(a, tensor({1.0, 100.5, kInfinity})));

@@ -9,7 +9,7 @@ namespace {
 
 class OpErrors : public OpTest {};
 
-TEST_P(OpErrors, HaveTheExpectedTypeNameAndOperands) {
+TEST_P(OpErrors, HaveTheExpectedTypeAndText) {
     const OpCase& c = op_case();
     for (std::size_t i = 0; i < c.bad_calls.size(); ++i) {
         const BadCall& bad = c.bad_calls[i];

@@ -31,7 +31,7 @@ void expect_svd(const Tensor& x, bool full) {
     expect_close(linalg::svdvals(x), s, 1e-12);
 }
 
-TEST(Svd, HasOrthonormalFactorsForMatricesOfAnyRankAndScale) {
+TEST(Svd, HasOrthonormalFactorsForMatricesOfDifferentRanksAndScales) {
     manual_seed(2);
     for (const bool full : {true, false}) {
         SCOPED_TRACE(full);

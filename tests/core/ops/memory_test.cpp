@@ -129,7 +129,7 @@ class LargeOp : public OpTest {
     int threads_;
 };
 
-TEST_P(LargeOp, GivesSameResultForAnyNumberOfThreads) {
+TEST_P(LargeOp, GivesSameResultForSeveralNumbersOfThreads) {
     const OpCase& c = op_case();
     for (const DType dtype : {f32, bf16}) {
         const Row& row = c.large;

@@ -198,7 +198,7 @@ struct Scales : nn::Model<Scales> {
     nn::ParameterDict dict;
 };
 
-TEST(ParameterContainers, NameTrainCloneAndEraseTheirParameters) {
+TEST(ParameterContainers, SaveDifferentiateCloneAndEraseTheirParameters) {
     Scales model;
     EXPECT_THAT(names(model.state_dict()), ElementsAre("list.0", "list.1", "dict.b", "dict.a"));
     EXPECT_THAT(model.dict.keys(), ElementsAre("b", "a"));

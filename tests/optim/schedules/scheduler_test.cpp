@@ -78,7 +78,7 @@ TEST(OneCycleLR, RejectsStepsAfterItsEnd) {
 
 // ExponentialLR starts from the optimizer's current rate, and a constant schedule from the initial
 // rate.
-TEST(Scheduler, StartsASecondScheduleAtTheSameRateAsPyTorch) {
+TEST(Scheduler, StartsAtTheRateOfPyTorchAfterAnotherSchedule) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0);

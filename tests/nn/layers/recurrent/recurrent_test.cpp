@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, RecurrentCell,
                              return name;
                          });
 
-TEST(RecurrentLayers, NameAndInitializeParametersLikePyTorchAndRejectUnknownLayers) {
+TEST(RecurrentLayers, HaveParameterNamesAndInitialBoundsOfPyTorchAndRejectUnknownLayers) {
     nn::LSTM lstm(30, 25, {.num_layers = 2, .bidirectional = true, .proj_size = 10});
     std::vector<std::string> names;
     for (const auto& [name, tensor] : lstm.state_dict()) {

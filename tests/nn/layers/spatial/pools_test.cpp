@@ -11,7 +11,7 @@ namespace {
 using tests::expect_close;
 using tests::expect_same_bits;
 
-TEST(SpatialPoolingLayers, MatchTheirFunctionsOfSignals) {
+TEST(SpatialPoolingLayers, MatchTheirFunctionsIn1d) {
     manual_seed(4);
     const Tensor x = randn({2, 3, 13});
     nn::MaxPool1d largest(3, {.stride = 2, .padding = 1, .ceil_mode = true});
