@@ -253,7 +253,7 @@ TEST(Metric, RejectsClassesOutOfRange) {
     EXPECT_EQ(confusion.compute().sum().item(), 2);
 }
 
-TEST(Metric, RejectsStatesWithDifferentOptionsOrShapes) {
+TEST(Metric, RejectsStateDictsWithDifferentOptionsOrShapes) {
     Accelerator accelerator(on_cpu());
     F1 three(accelerator, 3), four(accelerator, 4);
     expect_error<ValueError>({"F1: ", "num_classes=3", "num_classes=4"},

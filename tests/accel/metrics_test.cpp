@@ -248,7 +248,7 @@ TEST_P(Metrics, IgnoreRowsThatAPreparedLoaderRepeats) {
     });
 }
 
-TEST_P(Metrics, ContinueFromAStateSavedByTwoProcessesUntilReset) {
+TEST_P(Metrics, ContinueFromAStateDictOfTwoProcessesUntilReset) {
     Tree state;
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));

@@ -151,7 +151,7 @@ TEST(RandomSplit, RejectsInvalidLengthsAndNullDatasets) {
                              [] { random_split(kNullDataset, {1.0}); });
 }
 
-TEST(ConcatDataset, ReadsDatasetsOneAfterAnotherAndRejectsInvalidOnes) {
+TEST(ConcatDataset, ReadsDatasetsOneAfterAnotherAndRejectsInvalidIndicesAndNullDatasets) {
     const auto first = numbers(2), empty = numbers(0);
     const ConcatDataset all({first, empty, numbers(3, 10)});
     EXPECT_EQ(all.size(), 5);
@@ -206,7 +206,7 @@ TEST(StackDataset, RejectsInvalidDatasetsAndIndices) {
     EXPECT_THROW(stacked.get_batch(Ids{0, -1}), IndexError);
 }
 
-TEST(MapDataset, ChangesEachSampleAndRejectsNull) {
+TEST(MapDataset, ChangesEachSampleAndRejectsNullDatasetsAndEmptyFunctions) {
     const auto doubled = map(numbers(3), [](Tree s) { return sample(2 * s["id"].integer()); });
     EXPECT_EQ(doubled.size(), 3);
     EXPECT_EQ(ids_of(doubled), (Ids{0, 2, 4}));

@@ -33,7 +33,7 @@ struct Prepared {
     StepCapture capture{preparation, *loop, Device::cpu()};
 };
 
-TEST(StepCapture, ListsEachParameterOnce) {
+TEST(StepCapture, ListsOneParameterAndOneStoragePerModelParameter) {
     Prepared run;
     EXPECT_EQ(run.capture.parameters().size(), run.net.parameters().size());
     EXPECT_EQ(run.capture.memory(run.capture.parameters()).size(), run.net.parameters().size());
@@ -82,7 +82,7 @@ TEST(StepCapture, ChangesTheStepKeyIfTrainingModeOrPreparedObjectsChange) {
     EXPECT_NE(run.capture.step_key(false), key);
 }
 
-TEST(StepRecord, ListsEarlySchedulersSeparatelyAndRejectsThemBetweenTwoOptimizerSteps) {
+TEST(StepRecord, ListsEarlySchedulersSeparatelyAndRejectsSchedulersBetweenTwoOptimizerSteps) {
     Prepared run;
     StepRecord record;
     record.add_step(run.halving);

@@ -270,7 +270,7 @@ TEST(DeepSpeedPlugin, SetsMixedPrecisionOrRejectsContradictions) {
 }
 
 // Covers 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
-TEST(DeepSpeedPlugin, OverridesAccumulationStepsOfAcceleratorAndEnvironment) {
+TEST(DeepSpeedPlugin, OverridesAccumulationStepsOfAcceleratorAndEnvironmentIfItSetsThem) {
     tests::LogCapture log;
     const AcceleratorOptions options =
         resolved({.gradient_accumulation_steps = 2,
@@ -317,7 +317,7 @@ TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsInvalidMsAmpOption
 }
 
 // Covers 15.multiple, 2.deepspeed_plugin.
-TEST(DeepSpeedPlugin, IsSelectedByNameAndRejectsUnknownNamesAndBothOptions) {
+TEST(DeepSpeedPlugins, AreSelectedByNameAndCannotBeCombinedWithDeepspeedPlugin) {
     AcceleratorOptions options = resolved(
         {.deepspeed_plugins = {{"student", {.zero_stage = 1}}, {"teacher", {.zero_stage = 3}}}});
     EXPECT_EQ(options.deepspeed_plugin->zero_stage, 1);

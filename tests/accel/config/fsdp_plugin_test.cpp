@@ -168,7 +168,7 @@ TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherVariableAndRejectsContradic
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, RejectsContradictoryStrategiesAndWarnsAboutDeprecatedOnes) {
+TEST(FsdpPlugin, RejectsContradictoryStrategyOptionsAndWarnsAboutTheDeprecatedOption) {
     expect_warning("sharding_strategy: deprecated", {.sharding_strategy = "NO_SHARD"});
     EXPECT_EQ(resolved({.sharding_strategy = "NO_SHARD"}).strategy(), "NO_SHARD");
     expect_refused(
@@ -251,7 +251,7 @@ TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumberAndRejectsInvalidTypes) {
 }
 
 // Covers 14.state_dict_config.
-TEST(FsdpPlugin, SelectsRank0AndTheCpuForFullStatesOfSeveralProcessesByDefault) {
+TEST(FsdpPlugin, SelectsRank0AndTheCpuForFullStateDictsOfSeveralProcessesByDefault) {
     Plugin plugin = resolved({.optim_state_dict_config = {{.rank0_only = false}}});
     EXPECT_TRUE(state_dict_config_of(plugin, 2).rank0_only);
     EXPECT_TRUE(state_dict_config_of(plugin, 2).offload_to_cpu);

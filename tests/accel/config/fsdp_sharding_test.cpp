@@ -98,7 +98,7 @@ const Plugin kBlocks{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
 const Plugin kBlocks2{.fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
 
 // Covers 14.transformer_cls_names_to_wrap.
-TEST(NoSplitModules, AreTheBlockTypesOfTransformerModels) {
+TEST(NoSplitModules, AreTheBlockTypesOfTransformersAndTheEmbeddingsOfBert) {
     EXPECT_THAT(Gpt64().make().no_split_modules(), ElementsAre("GPT2Block"));
     EXPECT_THAT(make_llama(false).no_split_modules(), ElementsAre("LlamaDecoderLayer"));
     const auto of_bert = ElementsAre("BertEmbeddings", "BertLayer");

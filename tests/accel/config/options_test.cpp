@@ -161,7 +161,7 @@ TEST(MixedPrecisionOption, IgnoresCaseAndPrefersTheNewerEnvironmentVariable) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 27.MIXED_PRECISION.
-TEST(MixedPrecisionOption, NamesTheEnvironmentVariableOfAnInvalidValue) {
+TEST(MixedPrecisionOption, ReportsTheEnvironmentVariableOfAnInvalidValue) {
     const EnvironmentVariable variable("MIXED_PRECISION", "half");
     expect_error<ValueError>(
         {"Accelerator: mixed_precision must be no, ", "'half'", "in MIXED_PRECISION"},

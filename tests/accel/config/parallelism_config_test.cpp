@@ -36,7 +36,7 @@ void expect_refused(const ParallelismConfig& config, std::initializer_list<const
 }
 
 // Covers 17.mesh, 17.fsdp_dim_names, 17.data, 17.dp_replicate_size.
-TEST(ParallelismConfig, HasTheMeshAndDataRanksOfAccelerateAndOfPipelines) {
+TEST(ParallelismConfig, HasTheMeshAndDataRanksOfAccelerateAndPpAsFirstDimension) {
     const auto vectors = tests::vectors("parallelism_mesh.json");
     for (const auto& c : vectors["cases"]) {
         SCOPED_TRACE(c.dump());

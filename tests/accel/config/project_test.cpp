@@ -74,7 +74,7 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
 }
 
 // Covers 3.save_state, 3.load_state, 10.iteration.
-TEST(StateFiles, RejectMissingDirectoriesInvalidDevicesAndNegativeIterations) {
+TEST(SaveAndLoadState, RejectMissingDirectoriesInvalidDevicesAndNegativeIterations) {
     Accelerator plain;
     expect_error<ValueError>({"save_state: a directory is needed"}, [&] { plain.save_state(); });
     expect_error<ValueError>({"load_state: a directory is needed"}, [&] { plain.load_state(); });
@@ -84,7 +84,7 @@ TEST(StateFiles, RejectMissingDirectoriesInvalidDevicesAndNegativeIterations) {
 }
 
 // Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11, 2.save_iteration.
-TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedStateAndRejectsExistingNumbers) {
+TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedCheckpointAndRejectsExistingNumbers) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     {
         Accelerator first(in_project(folder));
@@ -210,7 +210,7 @@ TEST(SaveOnEachNode, WritesOncePerMachineInsteadOfOncePerJob) {
 
 // Rank 1 deletes its copy of the last state. This simulates a failure of its machine before the
 // copy was written.
-TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
+TEST(ProjectConfiguration, LoadsTheNewestCheckpointThatExistsOnAllMachines) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};
@@ -231,7 +231,7 @@ TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
     });
 }
 
-TEST(ProjectConfiguration, KeepsOldStatesIfASaveFailsOnOneMachine) {
+TEST(ProjectConfiguration, KeepsOldCheckpointsIfASaveFailsOnOneMachine) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
         accel::AcceleratorOptions options{.cpu = true};

@@ -78,7 +78,7 @@ TEST(DispatchBatches, DividesTheLastStepEvenlyBetweenRanks) {
     });
 }
 
-TEST(DispatchBatches, SplitsABatchAmongRanks) {
+TEST(DispatchBatches, DividesEachBatchAmongRanksWithSplitBatches) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(7), {.batch_size = 4});
         accel::prepare_data_loader(loader, group, dispatched(true));

@@ -102,7 +102,7 @@ TEST(UlyssesAdapter, CountsMicroBatchesAndReportsTheEndAndTheRemainder) {
 
 // In the last step, only the first process of the group has a batch.
 // Covers 3.deepspeed_ulysses_dl_adapter.
-TEST(UlyssesAdapter, YieldsTheBatchesOfAShortLastStep) {
+TEST(UlyssesAdapter, YieldsTheBatchesOfAShortLastStepAlsoAfterResuming) {
     on_ranks(2, [](const Group& group) {
         AcceleratorOptions options = sharing(group, {.sp_size = 2});
         options.dataloader_config = accel::DataLoaderConfiguration{.even_batches = false};

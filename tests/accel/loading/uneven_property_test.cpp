@@ -100,7 +100,7 @@ void train_joined(const Group& group, const Lengths& lengths, nn::Mlp& model) {
     }
 }
 
-TEST(JoinUnevenInputs, TrainsRandomNumbersOfBatchesLikeOneProcess) {
+TEST(JoinUnevenInputs, TrainsOnRandomNumbersOfBatchesLikeOneProcess) {
     const std::vector<Lengths> all = random_lengths(200);
     std::vector<nn::Mlp> expected;
     expected.reserve(all.size());

@@ -70,7 +70,7 @@ TEST(Accumulation, DividesTheLossByGradientAccumulationSteps) {
 }
 
 // Covers 3.backward.
-TEST(Accumulation, RetainsTheAutogradGraphOnlyOnRequest) {
+TEST(AcceleratorBackward, RetainsTheAutogradGraphOnlyOnRequest) {
     for (const auto rule : {accel::ShortWindow::as_upstream, accel::ShortWindow::actual}) {
         Accelerator accelerator({.gradient_accumulation_plugin = {{.short_window = rule}}});
         const Tensor w = full({2}, 3.0, {.dtype = f64, .requires_grad = true});

@@ -68,7 +68,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
 
 // Only backward() divides the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
-TEST(BackwardWithALearningRate, MatchesLomoBackwardAndRejectsRetainGraph) {
+TEST(BackwardWithALearningRate, MatchesLomoBackwardOfTheDividedLossAndRejectsRetainGraph) {
     const auto updated = [](const auto& backward) {
         Pair model = seeded();
         optim::Lomo lomo(model.parameters());

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Processes, ShortWindowOption, testing::Values(1, 2));
 
 // Covers 7.GradientAccumulationPlugin.num_steps, 7.short, 7.sync_with_dataloader, 31.section,
 // 31.short.
-TEST_P(ShortWindowOption, DividesGradientsByTheConfiguredStepsByDefault) {
+TEST_P(ShortWindowOption, CanDivideGradientsByTheConfiguredSteps) {
     expect(ShortWindow::as_upstream, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1},
            {1.5, 3.5, 2.5, 1.5, 3.5, 2.5});
 }

@@ -136,7 +136,7 @@ TEST(MegatronExperts, TrainLikeOneProcess) {
     }
 }
 
-TEST(MegatronExperts, AreSavedAsWholeTensors) {
+TEST(MegatronExperts, ResumeOnOneProcessFromACheckpointOfTwoProcesses) {
     const tests::TemporaryFolder folder;
     const SparseLm original = sparse_lm();
     SparseRun whole(original.clone(), options_of(dist::ProcessGroup::alone(), {}));

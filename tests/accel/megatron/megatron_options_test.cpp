@@ -133,7 +133,7 @@ TEST(MegatronPlugin, RejectsModelsThatContradictIt) {
 
 // Each error names what to use instead.
 // Covers 16.use_custom_fsdp, 16.megatron_dataset_flag, 16.is_train_batch_min.
-TEST(MegatronPlugin, NamesTheReplacementOfOptionsThatItRejects) {
+TEST(MegatronPlugin, ReportsReplacementsOfOptionsThatItRejects) {
     const auto refuse = [](MegatronLMPlugin plugin, const char* option, const char* fix) {
         expect_error<NotImplementedError>({"Accelerator: megatron_lm_plugin.", option, fix}, [&] {
             const Accelerator accelerator(alone(std::move(plugin)));

@@ -29,7 +29,7 @@ using tests::pipeline_batch;
 using tests::pipeline_gpt;
 using tests::TemporaryFolder;
 
-TEST(MegatronEngine, KeepsTheModeOfEachModuleInAnEvaluation) {
+TEST(MegatronEngine, RestoresTheModesOfModulesAfterAnEvaluation) {
     nn::Gpt model = pipeline_gpt();
     optim::SGD optimizer(model.parameters(), {.lr = 0.1});
     const data::TensorDataset dataset(pipeline_batch(0, 4));

@@ -282,7 +282,7 @@ TEST(Fp8, WarnsIfNoLayerCanUseFp8) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
+TEST(Fp8, RestoresAmaxHistoryFromCheckpoints) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "state";
     manual_seed(3);

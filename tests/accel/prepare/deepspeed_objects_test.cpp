@@ -237,7 +237,7 @@ TEST(MakeScheduler, RejectsInvalidSchedulerSections) {
 }
 
 // Covers 15.is_train_batch_min, 15.train_batch_size, 15.gradient_clipping.
-TEST(FillDeepSpeedConfig, ComputesBatchSizesAndRejectsLoadersWithoutOne) {
+TEST(FillDeepSpeedConfig, ComputesBatchSizesAndRejectsLoadersWithoutABatchSize) {
     const DeepSpeedObjects objects{.batch_sizes = {4, 16}, .data_parallel_size = 3};
     DeepSpeedPlugin smallest = resolved_plugin({.gradient_accumulation_steps = 2});
     fill_deepspeed_config(smallest, objects);

@@ -80,7 +80,7 @@ TEST(ShardingOptionsOf, TakesThePrecisionFromTheFp16AndBf16SectionsAndRejectsF64
 }
 
 // Covers 15.transformer_moe_cls_names.
-TEST(ShardingOptionsOf, ChoosesUnitsByModuleTypeOrSizeAndRejectsInvalidOnes) {
+TEST(ShardingOptionsOf, ChoosesUnitsByModuleTypeOrSizeAndRejectsUnknownTypesAndNegativeSizes) {
     const auto with = [](const Tree& more) {
         Tree zero = {{"stage", 3}};
         for (const auto& [key, value] : more.entries()) zero.set(key, value);
@@ -104,7 +104,7 @@ TEST(ShardingOptionsOf, ChoosesUnitsByModuleTypeOrSizeAndRejectsInvalidOnes) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(ShardingOptionsOf, TurnsPrefetchingOffIfTheBucketSizeIsZero) {
+TEST(ShardingOptionsOf, TurnsPrefetchingOffIfThePrefetchBucketSizeIsZero) {
     const auto options =
         options_of({{"zero_optimization", {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}}}});
     EXPECT_FALSE(options->forward_prefetch);

@@ -96,7 +96,7 @@ struct Objects {
     data::DataLoader loader{samples(4)};
 };
 
-TEST(SaveStateAndLoadState, NameDestroyedModelsOptimizersAndSchedulers) {
+TEST(SaveStateAndLoadState, ReportDestroyedModelsOptimizersAndSchedulers) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     {

@@ -134,7 +134,7 @@ TEST(MegatronTraining, TrainsLikeOneProcessWithContextParallelism) {
 }
 
 // Micro-batches and parts of sequences have different numbers of labels.
-TEST(MegatronTraining, WeightsPartsOfSequencesByTokens) {
+TEST(MegatronTraining, AveragesOverTheTokensOfAllPartsOfSequences) {
     const auto batch_of = [] {
         Tree batch = tests::pipeline_batch(0, kRows, kTime);
         const Tensor labels = batch["labels"];
@@ -237,7 +237,7 @@ TEST(MegatronTraining, AcceptsSizesFromAParallelismConfig) {
 }
 
 // Covers 10.Megatron.
-TEST(MegatronTraining, SavesStatesThatFewerProcessesLoad) {
+TEST(MegatronTraining, SavesWholeModelsAndCheckpointsThatFewerProcessesLoad) {
     const TemporaryFolder folder;
     const nn::Gpt original = pipeline_gpt();
     MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));

@@ -143,7 +143,7 @@ TEST(PipelineModel, IsDividedIntoTheStagesOfAParallelismConfig) {
 }
 
 // Covers 10.Megatron.
-TEST(PipelineModel, SavesStatesThatOneOrThreeProcessesLoad) {
+TEST(PipelineModel, SavesCheckpointsThatOneOrThreeProcessesLoad) {
     const nn::Gpt original = pipeline_gpt();
     const TemporaryFolder folder;
     nn::Gpt whole = original.clone();

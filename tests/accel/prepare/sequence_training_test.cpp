@@ -31,7 +31,7 @@ TEST(ContextParallelTraining, TrainsLikeOneProcessWithoutShardingIfStandaloneIsA
 // Losses that ignore labels count different numbers of tokens on each process, so gradients must be
 // weighted by these numbers.
 // Covers 17.CP.
-TEST(ContextParallelTraining, WeightsGradientsByTokens) {
+TEST(ContextParallelTraining, DividesGradientsByAllTokensOnlyIfLossesAreWeighted) {
     const auto batch = [] {
         auto [ids, labels] = tests::mesh_batch(0);
         labels.narrow(1, 10, kSequenceLength - 10).fill_(-100);

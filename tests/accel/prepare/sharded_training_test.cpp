@@ -50,7 +50,7 @@ TEST(ShardedAccelerator, TrainsLikeOneProcess) {
 }
 
 // A state has parts of all ranks, so a rank that saves alone would wait forever.
-TEST(ShardedAccelerator, ThrowsCommErrorIfOnlyOneRankSavesTheState) {
+TEST(ShardedAccelerator, ThrowsCommErrorIfOnlyOneRankSavesACheckpoint) {
     const TemporaryFolder folder;
     auto models = clones_of(Gpt64().make(), 2);
     const auto errors = tests::outcomes(2, [&](const Group& group) {

@@ -15,7 +15,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // Covers 2.state, 29.Accelerator.state, 2.distributed_type, 2.mixed_precision, 6.PartialState,
 // 6.AcceleratorState, 6.Backend.
-TEST(AcceleratorState, PrintsOneAttributePerLine) {
+TEST(AcceleratorState, PrintsEnvironmentProcessesDeviceAndPrecision) {
     const auto text = [](const auto& state) {
         std::ostringstream out;
         out << state;

@@ -52,7 +52,7 @@ TEST(Accelerator, ReturnsRankAndWorldSizeOnSeveralProcesses) {
 }
 
 // Covers 2.scaler, 2.mixed_precision, 8.bf16, 2.native_amp.
-TEST(Accelerator, ReturnsTheScalerOnlyInFp16AndTellsWhetherPrecisionIsMixed) {
+TEST(Accelerator, ReturnsTheScalerOnlyInFp16AndWhetherPrecisionIsMixed) {
     {
         Accelerator plain({.mixed_precision = "no"});
         EXPECT_FALSE(plain.native_amp());

@@ -54,7 +54,7 @@ TEST(Checkpoint, RestoresTreesWithTensorsAndRejectsMissingEntries) {
 }
 
 // Covers 30.11.
-TEST(Checkpoint, IsAbsentUntilCommitted) {
+TEST(Checkpoint, IsAbsentIfItsWriterDoesNotCommit) {
     const TemporaryFolder folder;
     {
         CheckpointWriter writer(folder / "c");
@@ -125,7 +125,7 @@ TEST(Checkpoint, DoesNotReplaceSymbolicLinks) {
     EXPECT_EQ(folder.count(), 2u);
 }
 
-TEST(CheckpointWriter, NamesTheCheckpointIfItsTemporaryFolderCannotBeCreated) {
+TEST(CheckpointWriter, ReportsTheCheckpointIfItsTemporaryFolderCannotBeCreated) {
     expect_error<FileError>(
         {"/proc/self/checkpoint: can't be written: ", "can't create the folder"},
         [] { CheckpointWriter writer("/proc/self/checkpoint"); });
@@ -212,7 +212,7 @@ void rename_in_manifest(const std::string& checkpoint, const std::string& name) 
     put(file, to_json(manifest) + "\n");
 }
 
-TEST(Checkpoint, RejectsManifestsWithPathsOutsideTheFolder) {
+TEST(Checkpoint, RejectsManifestsWithAbsolutePathsOrPathsThroughParentFolders) {
     const TemporaryFolder folder;
     write(folder / "c", 1);
     fs::create_directory(folder / "c/inside");

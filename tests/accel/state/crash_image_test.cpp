@@ -205,11 +205,11 @@ TEST_F(PowerFailure, LeavesTheNewestCheckpointsDuringARotation) {
 
 // If a power failure interrupts a save or a removal, the newest acknowledged state must not be
 // lost.
-TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestState) {
+TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestCheckpoint) {
     expect_runs_to_resume({1}, 2);
 }
 
-TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestStateInALongRun) {
+TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestCheckpointInALongRun) {
     expect_runs_to_resume({1, 2, 3}, 6);
 }
 

@@ -259,7 +259,7 @@ struct CountingHook : dist::CommHook {
     std::int64_t count = 0;
 };
 
-TEST(DataParallelState, ContainsTheStateOfUserDefinedHooksAndNamesFilesOfInvalidStates) {
+TEST(DataParallelState, ContainsTheStateOfUserDefinedHooksAndReportsTheFileOfAnInvalidState) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     on_ranks(2, [&](const Group& group) {
         const auto saved = std::make_shared<CountingHook>();

@@ -53,7 +53,7 @@ TEST(StateFiles, RestoresObjectsAndCounts) {
     EXPECT_EQ(loaded.files.project().iteration, 1);
 }
 
-TEST(StateFiles, NamesCheckpointsByNonnegativeIterationAndLoadsTheLatest) {
+TEST(StateFiles, UsesNonnegativeIterationsInCheckpointNamesAndLoadsTheLatest) {
     const TemporaryFolder folder;
     Prepared run({.project_dir = folder.path(), .automatic_checkpoint_naming = true});
     run.files.set_iteration(4);
@@ -77,7 +77,7 @@ TEST(StateFiles, SavesAnObjectOnceIfItIsAddedTwice) {
     EXPECT_EQ(object.saves, 1);
 }
 
-TEST(StateFiles, KeepsRegisteredObjectsWhenItLoadsAMissingCheckpoint) {
+TEST(StateFiles, LeavesRegisteredObjectsUnchangedIfTheCheckpointIsMissing) {
     const TemporaryFolder folder;
     Prepared run;
     run.counter.batches = 3;

@@ -161,7 +161,7 @@ TEST(MlflowTracker, ContinuesTheNewestRunWithoutTheStepsThatAreLoggedAgain) {
     EXPECT_THAT(read_file(run + "/meta.yaml"), HasSubstr("status: 3\n"));
 }
 
-TEST(MlflowTracker, ContinuesTheRunOfTheOptionRunId) {
+TEST(MlflowTracker, ContinuesTheRunOfTheOptionRunIdAndRejectsUnknownIds) {
     const TemporaryFolder folder;
     std::vector<std::string> ids;
     for (int i = 0; i < 2; ++i) {
@@ -180,7 +180,7 @@ TEST(MlflowTracker, ContinuesTheRunOfTheOptionRunId) {
     expect_error<FileError>({"mlflow", "gpt", "0123abc"}, [&] { unknown.start(); });
 }
 
-TEST(MlflowTracker, ReadsMlflowsEnvironmentVariables) {
+TEST(MlflowTracker, ReadsMlflowsEnvironmentVariablesAndRejectsServers) {
     const TemporaryFolder folder;
     const std::string store = "file://" + (folder / "st%6Fre");
     const tests::EnvironmentVariable uri("MLFLOW_TRACKING_URI", store.c_str());
@@ -195,7 +195,7 @@ TEST(MlflowTracker, ReadsMlflowsEnvironmentVariables) {
                              [&] { MlflowTracker refused(run_in(folder)); });
 }
 
-TEST(MlflowTracker, RejectsTagsThatLeaveItsFolderAndUnknownOptions) {
+TEST(MlflowTracker, RejectsInvalidTagsAndOptionsAndLogsAfterFinish) {
     const TemporaryFolder folder;
     MlflowTracker tracker(run_in(folder));
     tracker.start();

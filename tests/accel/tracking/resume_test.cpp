@@ -293,7 +293,7 @@ TEST(Trackers, AreNotCalledAgainIfTheirResumeThrows) {
     EXPECT_THAT(messages.take(), ElementsAre(HasSubstr("tracker 'mine': resume: out of paper")));
 }
 
-TEST(Trackers, WarnOnceAboutValuesLoggedBeforeInitTrackers) {
+TEST(AcceleratorLog, WarnsOnceAboutValuesLoggedBeforeInitTrackers) {
     Messages messages;
     const auto log_twice = [](Accelerator& accelerator) {
         for (int step = 0; step < 2; ++step) accelerator.log({{"x", 0}}, step);

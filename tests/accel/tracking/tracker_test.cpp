@@ -179,7 +179,7 @@ TEST(GetTracker, ReturnsABlankOrNamedTrackerAndRejectsUnknownNames) {
                              [&] { accelerator.get_tracker("other"); });
 }
 
-TEST(Trackers, RejectValuesThatAreNotAMap) {
+TEST(LogAndInitTrackers, RejectValuesThatAreNotAMap) {
     Accelerator accelerator;
     expect_error<ValueError>({"log: values"}, [&] { accelerator.log(Tree(3)); });
     expect_error<ValueError>({"init_trackers: config"},

@@ -87,7 +87,7 @@ TEST(FindExecutableBatchSize, UsesTheReductionFunctionAndRejectsInvalidSizes) {
 }
 
 // Covers 21.should_reduce_batch_size.
-TEST(FindExecutableBatchSize, RetriesOnlyOutOfMemoryErrors) {
+TEST(FindExecutableBatchSize, RetriesOnlyErrorsThatCanMeanTooLittleMemory) {
     EXPECT_TRUE(accel::should_reduce_batch_size(OutOfMemory("", 0, 0, 0, 0)));
     EXPECT_TRUE(accel::should_reduce_batch_size(std::bad_alloc()));
     EXPECT_TRUE(accel::should_reduce_batch_size(CudaError("conv: CUDNN_STATUS_NOT_SUPPORTED")));

@@ -166,7 +166,7 @@ TEST(Profile, RecordsUntilStopWithoutASchedule) {
 }
 
 // Covers 19.output_trace_dir.
-TEST(Profile, NamesItsTraceAfterTheProcessIndex) {
+TEST(Profile, WritesItsTraceToAFileNamedAfterTheProcessIndex) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     int finished = 0;
     {

@@ -44,7 +44,7 @@ TEST(Cifar, ReadsFineAndCoarseLabelsOfCifar100) {
     EXPECT_EQ(batch["image"].tensor().flatten(1).select(1, 0).to_vector(), (Values{0, 1}));
 }
 
-TEST(Cifar, ReadsFiveTrainingFilesInOrderAndReportsInvalidOnes) {
+TEST(Cifar, ReadsFiveTrainingFilesInOrderAndReportsInvalidFiles) {
     const tests::TemporaryFolder folder;
     const auto name = [&](int i) { return folder / "data_batch_" + std::to_string(i) + ".bin"; };
     for (int i = 1; i <= 5; ++i) {

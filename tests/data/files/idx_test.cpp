@@ -109,7 +109,7 @@ TEST(Idx, RejectsTruncatedAndExtendedFiles) {
                                       kParse);
 }
 
-TEST(Idx, RejectsEveryFlippedByteOfHeader) {
+TEST(Idx, RejectsFlippedBytesOfTheHeader) {
     const std::string plain = idx(0x0b, {2, 3}, "abcdefghijkl");
     EXPECT_EQ(tests::count_accepted_flips(plain, 0, 12, kParse), 0);
 }

@@ -84,7 +84,7 @@ TEST(EncodeFile, ReadsCharactersThatCrossTheEndOfAPart) {
     }
 }
 
-TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizersAndNamesTheFileInErrors) {
+TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizersAndReportsTheFileInErrors) {
     struct Words : Tokenizer {
         std::int64_t vocab_size() const override { return 10; }
         Ids encode(std::string_view text) const override {

@@ -50,7 +50,7 @@ TEST(ByteTokenizer, EncodesEachByteAsOneTokenAndRejectsInvalidIds) {
     EXPECT_THROW(bytes.decode(Ids{-1}), IndexError);
 }
 
-TEST(CharTokenizer, NumbersCodePointsInOrderAndRejectsUnknownIds) {
+TEST(CharTokenizer, AssignsIdsToCodePointsInOrderAndRejectsUnknownIds) {
     const std::string text =
         "z\xc3\xa9"
         "a\xe2\x82\xac\xf0\x9f\x98\x80"

@@ -186,7 +186,7 @@ TEST(WorkerInitFn, HasItsExceptionRethrownInSeveralLoops) {
     }
 }
 
-TEST(DataLoader, StartsWorkersOnceAndBlocksTheirSignals) {
+TEST(DataLoader, StartsWorkersOnceAndBlocksSigtermInThem) {
     const auto threads = [] {
         std::set<std::string> ids;
         for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))

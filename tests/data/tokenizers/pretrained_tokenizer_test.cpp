@@ -68,7 +68,7 @@ TEST(PretrainedTokenizer, ReadsAFolderWithNamesOfSpecialTokensAndConvertsTokensT
     EXPECT_FALSE(tokenizer.is_special(1));
 }
 
-TEST(PretrainedTokenizer, NamesFileComponentAndReasonOfErrors) {
+TEST(PretrainedTokenizer, ReportsTheFileComponentAndReasonOfErrors) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "tokenizer.json";
     EXPECT_THAT(error_message<FileError>([&] { PretrainedTokenizer::from_file(path); }),
@@ -226,7 +226,7 @@ TEST(PretrainedTokenizer, MatchesAddedTokensByTheirOptions) {
     EXPECT_EQ(tokenizer.encode("<l>"), Ids{0});
 }
 
-TEST(PretrainedTokenizer, AppliesCompiledCharacterMapsAndRejectsTruncatedOnes) {
+TEST(PretrainedTokenizer, AppliesCompiledCharacterMapsAndRejectsTruncatedMaps) {
     // The map has the entry "a" -> "xy": a trie of 256 units, then the replacements.
     const auto tokenizer = [] {
         std::vector<std::uint32_t> units(256);

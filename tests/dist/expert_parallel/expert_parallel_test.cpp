@@ -176,7 +176,7 @@ TEST(ExpertParallel, TrainsLikeDataParallelIfAllTokensChooseExpertsOfOneRank) {
     });
 }
 
-TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
+TEST(ExpertParallel, LoadsWholeStateDictsAndCountsEachExpertOnceInNorms) {
     SparseNet other = sparse_net();
     for (const Tensor& parameter : other.parameters()) {
         const NoGrad no_grad;

@@ -64,7 +64,7 @@ void expect_types_kept() {
     (expect_kept(Errors("text")), ...);
 }
 
-TEST(ThrowDescribed, KeepsTheTypeOfEveryErrorOfAxle) {
+TEST(ThrowDescribed, KeepsTheTypesOfErrorsOfAxle) {
     expect_types_kept<Error, ShapeError, DTypeError, DeviceError, IndexError, ValueError,
                       NumericsError, FileError, CudaError, CommError, UsageError,
                       linalg::LinAlgError>();

@@ -128,7 +128,7 @@ TEST_F(LauncherSignals, KillProcessesImmediatelyOnASecondSigint) {
     expect_no_failure();
 }
 
-TEST_F(LauncherSignals, ForwardEverySigusr1WithoutEndingTheJob) {
+TEST_F(LauncherSignals, AreForwardedRepeatedlyWithoutEndingTheJobIfTheyAreSigusr1) {
     const pid_t launcher = start({script("a", SIGUSR1, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     for (const std::size_t time : {1, 2}) {
@@ -140,7 +140,7 @@ TEST_F(LauncherSignals, ForwardEverySigusr1WithoutEndingTheJob) {
     EXPECT_THAT(got(), UnorderedElementsAre("a", "a", "b", "b"));
 }
 
-TEST_F(LauncherSignals, DoNotForwardSigusr1ToProcessesThatItWouldEnd) {
+TEST_F(LauncherSignals, AreNotForwardedToProcessesThatSigusr1WouldEnd) {
     const pid_t launcher = start({script("a", SIGTERM, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     kill(launcher, SIGUSR1);

@@ -111,7 +111,7 @@ class MpiEngine : public testing::Test {
     const MpiFunctions functions_ = fake();
 };
 
-TEST_F(MpiEngine, NamesTheCallAndItsSizeIfMpiFails) {
+TEST_F(MpiEngine, ReportsTheCallAndItsSizeIfMpiFails) {
     behavior.starts = false;
     for (const Call& call : calls())
         tests::expect_error<CommError>(

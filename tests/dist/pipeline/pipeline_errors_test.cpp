@@ -192,7 +192,7 @@ TEST(BalancedSizes, MinimizeTheLargestStageAndRejectMoreStagesThanPieces) {
     EXPECT_THROW(dist::balanced_sizes({1, 1}, 3), ValueError);
 }
 
-TEST(PipelineState, LoadsTheStateOfOneProcessAndRejectsOtherNames) {
+TEST(PipelineState, LoadsTheStateDictOfOneProcessAndRejectsOtherNames) {
     nn::Gpt other = pipeline_gpt();
     for (const Tensor& parameter : other.parameters()) {
         const NoGrad no_grad;

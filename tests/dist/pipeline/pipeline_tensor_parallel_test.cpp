@@ -238,7 +238,7 @@ TEST(PipelineWithReplicas, KeepsTheNormOfShardedGradientsIfAStepFails) {
 }
 
 // One process and another mesh load a state that was saved with slices, stages and shards.
-TEST(PipelineWithTensorParallelism, SavesStatesThatOtherMeshesCanLoad) {
+TEST(PipelineWithTensorParallelism, ReturnsStateDictsThatOtherMeshesCanLoad) {
     const nn::Gpt original = pipeline_gpt();
     nn::Gpt whole = original.clone();
     const PipelineReference expected = tests::train_whole(whole, 4, batch_of);

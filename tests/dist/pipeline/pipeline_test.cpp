@@ -127,7 +127,7 @@ TEST(Pipeline, TrainsUnevenStagesLikeOneProcess) {
     });
 }
 
-TEST(Pipeline, TrainsWithFewerMicroBatchesThanStages) {
+TEST(Pipeline, TrainsLikeOneProcessWithFewerMicroBatchesThanStages) {
     nn::Gpt whole = pipeline_gpt();
     const auto original = whole.clone();
     const PipelineReference expected = train_whole(whole, 2);
@@ -187,7 +187,7 @@ TEST(Pipeline, AccumulatesGradientsOfSeveralStepsAndReturnsTheirNorm) {
 }
 
 // Rows have different numbers of labels.
-TEST(Pipeline, WeightsMicroBatchesByTokens) {
+TEST(Pipeline, AveragesOverTheTokensOfAllMicroBatches) {
     const auto batch_of = [](std::int64_t step) {
         Tree batch = pipeline_batch(step);
         Tensor labels = batch["labels"].tensor().clone();

@@ -100,7 +100,7 @@ TEST(Agreement, ReportsTheCallsOfAllRanksIfTheyDiffer) {
 }
 
 // Every rank must report every kind of difference, and no rank may hang.
-TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
+TEST(Agreement, DetectsDifferentOpsAndArgumentsOnAllRanks) {
     struct Case {
         std::function<void(CollectiveCall&)> change;
         const char* shown;

@@ -103,7 +103,7 @@ TEST(ContextParallel, NeedsLabelsThatAreShiftedBeforeSequencesAreDivided) {
 }
 
 // Covers 17.CP.
-TEST(ContextParallel, ExchangesOnlyKeysValuesAndTheirGradients) {
+TEST(ContextParallel, ExchangesKeysValuesAndTheirGradientsInEachLayer) {
     constexpr std::int64_t kLayers = 2, kHeads = 4, kHeadSize = 4;
     for (const int size : {2, 4})
         for (const ContextExchange exchange : kExchanges) {

@@ -117,7 +117,7 @@ TEST(Ulysses, ExchangesQueriesKeysValuesAndOutputsOncePerPass) {
 }
 
 // Labels at the ends of documents are ignored, so that the parts have different numbers of tokens.
-TEST(Ulysses, WeightsTheTokensOfPackedDocumentsLikeOneProcess) {
+TEST(Ulysses, AveragesLossesOverTheTokensOfPackedDocumentsLikeOneProcess) {
     auto whole = tests::model_of<nn::Llama>(f64);
     auto [ids, labels] = tests::sequences_of(0);
     for (const std::int64_t end : {2, 3, 5, 12}) labels.select(1, end).fill_(-100);
@@ -215,7 +215,7 @@ TEST(UlyssesBatches, RejectInvalidBatchesOnAllRanks) {
 // --- losses
 
 // Covers 17.SP.
-TEST(MeanOverTokens, WeightsTheLossesOfRanksByTheirTokens) {
+TEST(MeanOverTokens, AveragesTheLossesOfRanksInProportionToTheirTokens) {
     // All tokens of the first part and of the last part are ignored.
     auto whole = tests::model_of<nn::Gpt>(f64);
     const auto [ids, labels] = tests::sequences_of(0);

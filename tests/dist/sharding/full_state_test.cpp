@@ -28,7 +28,7 @@ void train(nn::Gpt& model, optim::Optimizer& optimizer, std::int64_t step,
 }
 
 // Covers 14.state_dict_type, 14.state_dict_config.
-TEST(FullState, HasTheWholeTensorsOnRankZeroOnlyByDefault) {
+TEST(FullStateDict, HasTheWholeTensorsOnRankZeroOnlyByDefault) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);
@@ -48,7 +48,7 @@ TEST(FullState, HasTheWholeTensorsOnRankZeroOnlyByDefault) {
     });
 }
 
-TEST(FullState, SharesTheMemoryOfAnUnshardedModel) {
+TEST(FullStateDict, SharesTheMemoryOfAnUnshardedModel) {
     nn::Gpt model = Gpt64().make();
     const nn::StateDict state = full_state_dict(model);
     const nn::StateDict expected = model.saved_state();
@@ -58,7 +58,7 @@ TEST(FullState, SharesTheMemoryOfAnUnshardedModel) {
 }
 
 // Covers 14.state_dict_config.
-TEST(FullState, MatchesTheOptimizerStateOfOneProcess) {
+TEST(FullStateDict, MatchesTheOptimizerStateOfOneProcess) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);
@@ -83,7 +83,7 @@ TEST(FullState, MatchesTheOptimizerStateOfOneProcess) {
 
 // Saves on 3 ranks, loads on 2 and 4 ranks and on one process without sharding, and continues
 // training.
-TEST(FullState, CanBeResumedOnOtherNumbersOfRanks) {
+TEST(FullStateDict, CanBeResumedOnOtherNumbersOfRanks) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);

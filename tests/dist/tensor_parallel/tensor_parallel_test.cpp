@@ -92,7 +92,7 @@ TEST(TensorParallel, KeepsEarlierOptimizersAndTensorsValid) {
     });
 }
 
-TEST(TensorParallel, StoresOneSliceOfEachDividedWeightAndRestoresWholeShapesInFullStates) {
+TEST(TensorParallel, StoresOneSliceOfEachDividedWeightAndRestoresWholeShapesInFullStateDicts) {
     auto models = clones_of(small_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
