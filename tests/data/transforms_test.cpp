@@ -322,7 +322,7 @@ TEST(TransformedDataset, PassesEpochToInnerDataset) {
     }
 }
 
-TEST(TransformedDataset, TransformsGivenKeyAndRejectsInvalidTransforms) {
+TEST(TransformedDataset, TransformsGivenKeyAndRejectsMissingKeysInvalidTransformsAndNullDatasets) {
     const Tree tensors{{"x", pixels(2, 1, 4, 4)}, {"y", pixels(2, 1, 4, 4)}};
     const TensorDataset pairs(tensors);
     const TransformedDataset small(pairs, CenterCrop(2), {.key = "y"});
@@ -341,7 +341,7 @@ TEST(TransformedDataset, TransformsGivenKeyAndRejectsInvalidTransforms) {
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
 }
 
-TEST(TransformedDataset, GivesBatchesEqualToCollatedSamplesAndReportsIndicesAndKeys) {
+TEST(TransformedDataset, GivesBatchesEqualToCollatedSamplesAndReportsInvalidIndicesAndMissingKeys) {
     const Tree rows{{"label", arange(6).to(i64)}, {"image", pixels(6, 3, 5, 5)}};
     const TransformedDataset dataset(TensorDataset(rows),
                                      Compose({RandomCrop(4), RandomHorizontalFlip(), ToFloat()}));

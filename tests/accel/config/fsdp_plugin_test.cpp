@@ -134,7 +134,7 @@ TEST(FsdpPlugin, RejectsUnknownVersions) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategiesAndRejectsOthers) {
+TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategiesAndRejectsOtherNamesAndNumbers) {
     const std::vector<std::string> names = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                             "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -278,7 +278,7 @@ TEST(FsdpPlugin, UsesThePrecisionOfTheAcceleratorByDefault) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMapsAndRejectsInvalidOnes) {
+TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMapsAndRejectsInvalidPolicies) {
     using Map = std::map<std::string, DType>;
     EXPECT_EQ(policy_of(resolved({.mixed_precision_policy = "fp8"})),
               (MixedPrecisionPolicy{bf16, bf16, bf16, {}}));

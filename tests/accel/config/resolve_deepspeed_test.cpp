@@ -71,7 +71,7 @@ TEST(DeepSpeedPlugin, RejectsSizesOfShardGroupsUnlessStageIs3) {
 }
 
 // Covers 15.fp16.
-TEST(DeepSpeedPlugin, SetsGradientScalerOptionsAndRejectsOrReportsUnsupportedOnes) {
+TEST(DeepSpeedPlugin, SetsGradientScalerOptionsAndRejectsOrReportsInvalidAndUnsupportedOptions) {
     const auto scaler_of = [](Tree values, std::optional<GradScalerKwargs> kwargs = {}) {
         values.set("fp16.enabled", true);
         return *resolved({.deepspeed_plugin = {{.hf_ds_config = with(values)}},

@@ -88,7 +88,7 @@ TEST_F(StructuredConfig, ReportsAllMissingOptionsAndWritesThemAsQuestionMarks) {
     EXPECT_EQ(accel::config_tree(config_)["inner"]["size"].string(), "???");
 }
 
-TEST_F(StructuredConfig, RejectsUnknownKeysAndListsValidOnes) {
+TEST_F(StructuredConfig, RejectsUnknownKeysAndListsValidKeys) {
     expect_refused("nam: a\n", {}, {"config: ", "'nam'", "did you mean name?", "report_to, inner"});
     expect_refused("name: a\n", {"inner.sise=3"},
                    {"config: ", "'inner.sise'", "did you mean inner.size?", "size, rate, clip"});

@@ -86,7 +86,7 @@ TEST(FileChecksums, CoverEachBlockOfOneTwoOrFourMiB) {
     }
 }
 
-TEST(FileBlocks, VerifiesOnlyRequestedBlocksAndNamesTheDamagedOne) {
+TEST(FileBlocks, VerifiesOnlyRequestedBlocksAndReportsTheDamagedBlock) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string text = large_text();
     put(folder / "file", text);

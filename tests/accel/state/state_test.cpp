@@ -85,7 +85,7 @@ TEST(LoadState, RestoresAnEarlierStateOfTheSameObjects) {
     EXPECT_EQ(training.run(1), std::vector<double>(losses.begin() + 3, losses.end()));
 }
 
-TEST(SaveState, WritesGradientsOnlyBetweenUpdatesAndLoadStateClearsOthers) {
+TEST(SaveState, WritesGradientsOnlyBetweenUpdatesAndLoadStateClearsLaterGradients) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.run(1, [&] {

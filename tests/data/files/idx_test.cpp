@@ -196,7 +196,7 @@ TEST(Mnist, ReadsPlainAndGzipFiles) {
               (Values{3, 9, 8, 3}));
 }
 
-TEST(Mnist, RejectsFoldersWithInvalidFiles) {
+TEST(Mnist, RejectsFoldersWithMissingOrInvalidFiles) {
     const tests::TemporaryFolder folder;
     const std::string images = folder / "train-images-idx3-ubyte";
     const std::string labels = folder / "train-labels-idx1-ubyte";

@@ -91,7 +91,7 @@ TEST(CharTokenizer, RestoresVocabularyFromJsonAndRejectsInvalidJson) {
     EXPECT_THROW(CharTokenizer::from_json(R"({"type": "char"})"), IndexError);
 }
 
-TEST(TokenFile, RoundTripsTwoAndFourBytesPerTokenAndRejectsLargerTokens) {
+TEST(TokenFile, StoresTokensInTwoOrFourBytesAndRejectsTokensThatDoNotFit) {
     const tests::TemporaryFolder folder;
     const Ids ids = {0, 1, 65535, 7};
     Tokens(ids).save(folder / "a.bin");
@@ -151,7 +151,7 @@ Ids counting(std::int64_t n) {
     return ids;
 }
 
-TEST(BlockDataset, YieldsBlocksWithLabelsShiftedByOneAndRejectsInvalidSizes) {
+TEST(BlockDataset, YieldsBlocksWithLabelsShiftedByOneAndRejectsInvalidSizesAndIndices) {
     const BlockDataset blocks(Tokens(counting(12)), 4);
     ASSERT_EQ(blocks.size(), 2);
     EXPECT_EQ(BlockDataset(Tokens(counting(13)), 4).size(), 3);

@@ -142,7 +142,7 @@ TEST(DataLoader, SkipsFirstBatchesInTheNextPassOnly) {
     EXPECT_EQ(loader.position(), 0);
 }
 
-TEST(DataLoader, RejectsStatesWithInvalidPositionOrDifferentSizes) {
+TEST(DataLoader, RejectsStatesWithInvalidPositionsDifferentSizesOrMissingKeys) {
     DataLoader loader(from_function(10, sample), {.batch_size = 2});
     const auto state = [](int position, int total, int samples, int processes = 1) {
         return Tree{{"epoch", 0},

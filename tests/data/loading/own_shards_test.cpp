@@ -37,7 +37,7 @@ Ids rest_of(Stream& stream) {
 }
 
 // Covers 4.HF.
-TEST(ShardedDataset, ReadsShardsInOrderAndRejectsInvalidShards) {
+TEST(ShardedDataset, ReadsShardsInOrderAndRejectsNullShardsAndInvalidIndices) {
     const ShardedDataset whole = shards_of({2, 0, 3});
     EXPECT_EQ(whole.num_shards(), 3);
     EXPECT_EQ(whole.size(), 5);

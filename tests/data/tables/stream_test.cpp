@@ -23,7 +23,7 @@ Strings rows_of(const IterableDataset& rows) {
     return texts;
 }
 
-TEST(StreamCsv, ReadsSeveralFilesWithTheColumnsOfTheFirstAndRejectsOtherColumnsAndTypes) {
+TEST(StreamCsv, ReadsSeveralFilesWithTheColumnsOfTheFirstFileAndRejectsOtherColumnsAndTypes) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto rows = stream_csv(
         {written(folder, "a,b\n1,\"x\n\"\n", "1"), written(folder, "a,b\n2,3\n,y\n", "2")});
@@ -44,7 +44,7 @@ TEST(StreamCsv, ReadsSeveralFilesWithTheColumnsOfTheFirstAndRejectsOtherColumnsA
     expect_error<ValueError>({"stream_csv: needs at least one path"}, [] { stream_csv({}); });
 }
 
-TEST(StreamJson, ReadsSeveralFilesWithTheColumnsOfTheFirst) {
+TEST(StreamJson, ReadsSeveralFilesWithTheColumnsOfTheFirstFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto rows = stream_json({written(folder, "{\"a\":1}\n{\"b\":0.5}\n", "1"),
                                    written(folder, "{\"b\":2,\"a\":null}\n", "2")});

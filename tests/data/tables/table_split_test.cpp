@@ -46,7 +46,7 @@ TEST(Table, SelectsRowsAndRejectsIndicesOutOfRange) {
                              [&] { table.select({4}); });
 }
 
-TEST(Table, ShufflesRowsAsRandpermOfPyTorch) {
+TEST(Table, ShufflesRowsInTheOrderOfRandperm) {
     EXPECT_EQ(ids(numbers(20).shuffle(7)), randperm(20, 7));
     EXPECT_NE(ids(numbers(20).shuffle(7)), ids(numbers(20).shuffle(8)));
 }
@@ -67,7 +67,7 @@ TEST(Table, IsDividedIntoShardsAndRejectsIndicesOutOfRange) {
                              [] { numbers(7).shard(3, 3); });
 }
 
-TEST(Table, IsSplitIntoTheSizesOfDatasets) {
+TEST(Table, HasTheSplitSizesOfHuggingFaceDatasets) {
     const auto file = tests::golden_json("tables.json");
     for (const auto& recorded : file["splits"]) {
         const auto n = recorded["n"].get<std::int64_t>();

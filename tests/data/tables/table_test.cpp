@@ -75,7 +75,7 @@ TEST(Table, ReturnsUniqueValuesInTheOrderOfRows) {
     EXPECT_EQ(values, (Strings{"\"1\"", "\"0\"", "null", "\"null\""}));
 }
 
-TEST(Table, EncodesClassesAsDatasetsDoesAndRejectsNumbers) {
+TEST(Table, EncodesClassesLikeHuggingFaceDatasetsAndRejectsNumbers) {
     const auto file = tests::golden_json("tables.json");
     for (const auto& recorded : file["classes"]) {
         std::vector<Tree> rows;

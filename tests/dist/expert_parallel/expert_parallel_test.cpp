@@ -97,7 +97,7 @@ void expect_same_numbers(const std::vector<double>& actual, const std::vector<do
         EXPECT_NEAR(actual[i], expected[i], 1e-9) << "step " << i;
 }
 
-TEST(ExpertParallel, EndsWithWholeExpertsWhenSlicesAreJoined) {
+TEST(JoinSlices, RestoresWholeExpertsAndRemovesTheirPolicy) {
     const SparseNet original = sparse_net();
     auto nets = clones_of(original, 2);
     on_ranks(2, [&](const Group& group) {

@@ -35,7 +35,7 @@ TEST(SuperviseMachines, RejectsInvalidOptions) {
     EXPECT_THAT(text(2, 2, "", 0), HasSubstr("needs a token"));
 }
 
-TEST(MachineMessage, RoundTripsReplacesInvalidUtf8AndLimitsItsLength) {
+TEST(MachineMessage, RoundTripsExceptForInvalidUtf8AndHasALimitedLength) {
     const LaunchFailure sent{.restart = 3,
                              .exit_code = 9,
                              .failure = {.rank = 4,

@@ -56,6 +56,9 @@ class LauncherSignals : public tests::SuperviseTest {
 // The fixture of tests in which a process ends with kExitAfterCheckpoint.
 using ExitAfterCheckpoint = LauncherSignals;
 
+// The fixture of tests of SIGUSR1, which does not end the job.
+using Sigusr1 = LauncherSignals;
+
 TEST_F(LauncherSignals, AreForwardedAndDetermineTheExitCode) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
         for (const char* old : {"a", "b", "got", "go"}) std::filesystem::remove(file(old));
@@ -71,7 +74,7 @@ TEST_F(LauncherSignals, AreForwardedAndDetermineTheExitCode) {
 }
 
 // Ranks write a checkpoint after the first signal. A second signal must not end them.
-TEST_F(LauncherSignals, AreForwardedOnce) {
+TEST_F(LauncherSignals, AreNotForwardedAfterTheFirstSigterm) {
     const pid_t launcher = start({script("a", SIGTERM, "143")});
     wait_for_pid(file("a"));
     kill(launcher, SIGTERM);
@@ -128,7 +131,7 @@ TEST_F(LauncherSignals, KillProcessesImmediatelyOnASecondSigint) {
     expect_no_failure();
 }
 
-TEST_F(LauncherSignals, AreForwardedRepeatedlyWithoutEndingTheJobIfTheyAreSigusr1) {
+TEST_F(Sigusr1, IsForwardedRepeatedlyWithoutEndingTheJob) {
     const pid_t launcher = start({script("a", SIGUSR1, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     for (const std::size_t time : {1, 2}) {
@@ -140,7 +143,7 @@ TEST_F(LauncherSignals, AreForwardedRepeatedlyWithoutEndingTheJobIfTheyAreSigusr
     EXPECT_THAT(got(), UnorderedElementsAre("a", "a", "b", "b"));
 }
 
-TEST_F(LauncherSignals, AreNotForwardedToProcessesThatSigusr1WouldEnd) {
+TEST_F(Sigusr1, IsNotForwardedToProcessesThatItWouldEnd) {
     const pid_t launcher = start({script("a", SIGTERM, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     kill(launcher, SIGUSR1);

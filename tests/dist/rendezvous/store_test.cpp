@@ -79,7 +79,7 @@ TEST(KeyValueStore, RejectsAddToTextAndInt64Overflow) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(KeyValueStore, StoresBinaryValuesUpToItsLimitsAndRejectsLongerOnes) {
+TEST(KeyValueStore, StoresBinaryKeysAndValuesUpToItsLimitsAndRejectsLongerKeysAndValues) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
         if (control.rank() == 0) control.set(key, value);
