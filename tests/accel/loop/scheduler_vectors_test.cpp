@@ -81,7 +81,7 @@ void follow(const json& c, const Group& group) {
 
 // Covers 1.step_scheduler_with_optimizer, 5.AcceleratedScheduler, 5.AcceleratedScheduler.step,
 // 5.adjust_scheduler, 5.param, 31.scheduler.
-TEST(PreparedScheduler, HasTheRatesAndStepCountsOfAccelerate) {
+TEST(PreparedScheduler, HasTheRatesAndStepCountsOfAccelerateExceptForDocumentedDifferences) {
     const auto file = tests::vectors("scheduler_lr.json");
     tests::on_ranks_of_each(file, follow);
 }

@@ -42,7 +42,7 @@ TEST(AcceleratorState, PrintsEnvironmentProcessesDeviceAndPrecision) {
 
 // On one process, a plugin for FSDP or Megatron does not determine the distributed type.
 // Covers 2.is_fsdp2, 2.distributed_type.
-TEST(AcceleratorState, HasTheDistributedTypeOfThePlugin) {
+TEST(AcceleratorState, HasTheDistributedTypeOfThePluginOnSeveralProcessesOrWithDeepSpeed) {
     using accel::DistributedType;
     const auto fsdp = [](int version) {
         return accel::FullyShardedDataParallelPlugin{.fsdp_version = version};

@@ -267,7 +267,7 @@ TEST(DataParallel, AccumulatesAveragedGradientsOverBackwardPasses) {
 // --- buffers
 
 // Covers 9.broadcast_buffers.
-TEST(DataParallel, BroadcastsBuffersBeforeForwardInTraining) {
+TEST(DataParallel, BroadcastsBuffersBeforeForwardInTrainingUnlessSyncOrBroadcastBuffersIsOff) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
     on_ranks(3, [&](const Group& group) {

@@ -102,7 +102,7 @@ TEST(PipelineErrors, AreThrownForStagesWithoutParametersAndForUnusedParameters) 
                              [&] { const Pipeline pipeline(gpt, pieces, alone); });
 }
 
-TEST(PipelineErrors, AreThrownOnAllRanksForDifferentBatches) {
+TEST(PipelineErrors, AreThrownOnAllRanksForDifferentOrInvalidBatches) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
@@ -255,7 +255,7 @@ TEST(PipelineState, ResumesOptimizersWithAnotherNumberOfStages) {
     tests::expect_same_state(state, expected.state, 1e-9);
 }
 
-TEST(PipelineState, RejectsKeysOfOptimizerStatesThatAreNotNumbers) {
+TEST(PipelineState, RejectsKeysOfOptimizerStatesThatAreNotParameterNumbers) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
