@@ -36,8 +36,8 @@ void refuse_divided(const char* optimizer) {
 void refuse_stochastic_rounding(const char* op, bool stochastic_rounding) {
     if (stochastic_rounding)
         throw ValueError(str(op,
-                             ": stochastic_rounding must be false, because this optimizer rounds "
-                             "to nearest: true"));
+                             ": stochastic_rounding must be false, but it is true; this optimizer "
+                             "rounds to nearest"));
 }
 
 }  // namespace axle::optim

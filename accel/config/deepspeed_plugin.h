@@ -18,7 +18,7 @@ struct AcceleratorOptions;
 // from the configuration, else from the environment variable named in its comment. If neither is
 // set, it has its default. The Accelerator throws ValueError if an option or its variable
 // contradicts the configuration. In Accelerator::options(), hf_ds_config also contains the given
-// options that DeepSpeed's configuration has, and the sections fp16 and bf16.
+// options for which DeepSpeed's configuration has a key, and the sections fp16 and bf16.
 struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
     // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must contain the section zero_optimization.

@@ -63,9 +63,10 @@ class Distribution {
     // has_rsample() is true.
     virtual Tensor rsample(const Shape& sample_shape = {}) const;
     virtual bool has_rsample() const { return false; }
-    // Returns the logarithm of the density or of the probability of values, whose shape broadcasts
-    // with batch_shape + event_shape (ShapeError). Throws ValueError for a value outside of the
-    // support, if values are checked.
+    // Returns the logarithm of the density or of the probability of values. Their shape must
+    // broadcast with batch_shape + event_shape (ShapeError); the result has the common shape
+    // without the event dimensions. Throws ValueError for a value outside of the support, if values
+    // are checked.
     virtual Tensor log_prob(const Tensor& value) const = 0;
     // entropy() returns one number for each distribution of the batch; mean() and variance() return
     // one for each element of the event. The moments of Categorical are NaN.

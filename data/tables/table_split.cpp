@@ -1,4 +1,4 @@
-// Tables of a part of the rows of a table: selected, shuffled and divided rows.
+// Tables of selected rows of a table: select(), shuffle(), shard() and train_test_split().
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -17,8 +17,8 @@ class LauncherConnection {
 
     bool is_open() const { return descriptor_ >= 0; }
     int descriptor() const { return descriptor_; }
-    // Returns the messages that have been received. Does not wait. Once the launcher has closed its
-    // end, is_open() returns false.
+    // Returns the messages that have been received. Does not wait. If the launcher has closed its
+    // end, is_open() returns false after this call.
     std::vector<ChildEnd> read();
     // Sends a message to the launcher, without waiting. Does nothing if the socket is not open.
     void write(const ReportedFailure& failure) const;

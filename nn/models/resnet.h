@@ -27,8 +27,10 @@ struct ResNetConfig {
 };
 
 struct ResNetBlock : Model<ResNetBlock> {
-    // `planes` is the number of output channels, or a quarter of it in bottleneck blocks.
+    // `planes` is the number of output channels, or a quarter of it in bottleneck blocks. Throws
+    // ValueError unless in and planes are positive.
     ResNetBlock(std::int64_t in, std::int64_t planes, std::int64_t stride, bool bottleneck);
+    // Maps [N, in, H, W] to [N, channels, ceil(H / stride), ceil(W / stride)].
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override;
 

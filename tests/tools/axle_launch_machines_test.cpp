@@ -96,7 +96,7 @@ TEST_F(AxleLaunchOnMachines, EndsWithAnErrorIfTooFewMachinesRemain) {
     }
 }
 
-TEST_F(AxleLaunchOnMachines, ContinuesTrainingWithTheSameGlobalBatch) {
+TEST_F(AxleLaunchOnMachines, ContinuesTrainingWithTheSameGlobalBatchOnFewerMachines) {
     if (!fs::exists(AXLE_BIN_DIR "/train_gpt")) GTEST_SKIP() << "train_gpt was not built";
     start_all("", train("whole"));
     for (const int machine : {0, 1, 2}) ASSERT_EQ(end(machine), 0) << output(machine);

@@ -82,8 +82,8 @@ Tensor causal_t5_mask(std::int64_t time, Device device) {
 void check_t5_labels(const Tensor& ids, const Tensor& labels) {
     if (!labels.defined()) throw ValueError("t5: labels must be given: they are undefined");
     if (labels.dim() != 2 || ids.dim() != 2 || labels.size(0) != ids.size(0))
-        throw ShapeError(str("t5: ids and labels must be [batch, time]: ids ", ids.shape(),
-                             ", labels ", labels.shape()));
+        throw ShapeError(str("t5: ids and labels must be 2-d with the same batch size: ids ",
+                             ids.shape(), ", labels ", labels.shape()));
 }
 
 }  // namespace

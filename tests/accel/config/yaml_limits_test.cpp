@@ -40,7 +40,7 @@ TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByteOfText) {
     }
 }
 
-TEST(ParseYaml, RejectsIntegersBeyond53Bits) {
+TEST(ParseYaml, RejectsIntegersOfMagnitudeAbove2To53) {
     EXPECT_EQ(accel::parse_yaml("9007199254740992", "name").integer(), std::int64_t{1} << 53);
     EXPECT_EQ(accel::parse_yaml("-1:30", "name").integer(), -90);
     for (const char* text : {"9007199254740993", "-9007199254740993", "1:0:0:0:0:0:0:0:0:0:0:0:0",

@@ -134,7 +134,7 @@ TEST_P(FileTracker, ContinuesItsFileInEveryResumedRun) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:3", "5:3"));
 }
 
-TEST_P(FileTracker, KeepsTheStepOfTheCheckpointIfItIsLoggedAfterTheSave) {
+TEST_P(FileTracker, KeepsTheRowOfTheSavedStepIfItWasLoggedAfterTheSave) {
     {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");

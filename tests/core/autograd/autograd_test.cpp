@@ -221,7 +221,7 @@ TEST(OnLeafFinal, CallsAllHooksOfThePassIfAHookRemovesItselfOrAddsHooks) {
     EXPECT_EQ(events[9], "added");
 }
 
-TEST(Autograd, AccumulatesHalfPrecisionGradientsInF32) {
+TEST(Autograd, StoresGradientsOfHalfPrecisionLeavesInF32) {
     const Tensor w = ones({4}, {.dtype = bf16, .requires_grad = true});
     sum(to(w, f32) * 1.00390625).backward();
     EXPECT_EQ(w.grad().dtype(), f32);

@@ -39,7 +39,7 @@ TEST(Tree, ReadsTensorsByKey) {
     EXPECT_EQ(batch.size(), 2u);
 }
 
-TEST(Tree, ConvertsNestedBracesToMapsAndLists) {
+TEST(Tree, ConvertsNestedBracesToMapsAndVectorsToLists) {
     const Tree state{{"epoch", 3},
                      {"best", 0.5},
                      {"name", "adam"},

@@ -106,7 +106,7 @@ TEST(GatherOrThrow, KeepsTheByteCountsOfOutOfMemory) {
     }
 }
 
-TEST(GatherOrThrow, ThrowsTheFirstErrorOrReturnsAllValues) {
+TEST(GatherOrThrow, ThrowsTheOwnErrorOrTheFirstErrorOfAnotherProcessElseReturnsAllValues) {
     const auto ends = outcomes(3, [&](const Group& group) {
         const auto values =
             dist::gather_or_throw(*group, "load", [&]() -> Tree { return group->rank(); });

@@ -169,7 +169,7 @@ TEST(ContextParallelScope, DividesAndRestoresBuffers) {
 }
 
 // Covers 3.maybe_context_parallel.
-TEST(ContextParallelScope, RejectsInvalidBuffers) {
+TEST(ContextParallelScope, RejectsInvalidBuffersAndNestedScopes) {
     on_ranks(2, [](const Group& group) {
         const auto policy = std::make_shared<ContextParallel>(group);
         const Tensor ids = arange(8), odd = arange(6), weight = ones({8}).set_requires_grad();
