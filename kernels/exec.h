@@ -113,7 +113,8 @@ class Cuda {
     bool allow_tf32 = false;
 
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
-    // wait: the result is complete only if the stream has been synchronized before.
+    // wait: the result is complete only if the stream has been synchronized before. Throws
+    // CudaError if the error cannot be cleared.
     DeviceErrorRecord take_error();
     // Returns the memory in which kernels report errors (kernels/cuda/error_slot.h). The first call
     // allocates and clears it, waits until it is cleared, and throws CudaError if this fails.

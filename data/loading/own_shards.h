@@ -26,9 +26,10 @@ struct Parts {
     // several processes read a part, each process reads only this part (`number` is 1).
     std::int64_t readers = 1, reader = 0;
     bool drop_last = false;  // drops a step in which a part has fewer than `rows` rows
-    // If true, a step in which parts have too few rows is filled with the first rows of this
-    // process, unless drop_last drops the step. If false, the process reads a single part, and its
-    // last step can have fewer rows.
+    // If true, a step in which parts have too few rows is filled, unless drop_last drops it: with
+    // the first rows of this process, or, if several processes read the part, with the first rows
+    // of the part. If false, the process reads a single part, and its last step can have fewer
+    // rows.
     bool even = true;
 };
 

@@ -88,8 +88,8 @@ struct Training {
         ++counter.batches;
         return loss.item();
     }
-    // Trains until the loader has completed `epochs` passes, counted from its creation. Calls f()
-    // after each batch. Returns the losses.
+    // Trains until loader.epoch() is `epochs`. Loading a state restores this epoch. Calls f() after
+    // each batch. Returns the losses.
     template <class F>
     std::vector<double> run(std::int64_t epochs, F&& f) {
         std::vector<double> losses;
