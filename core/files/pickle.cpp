@@ -362,8 +362,8 @@ bool PickleMachine::step() {
 
 void MemoryBudget::charge(std::size_t bytes) {
     if (bytes > left_)
-        throw FileError(str("the values need more memory than the limit for a file of this size: ",
-                            total_, " bytes"));
+        throw FileError(str("the values need more memory than ", total_,
+                            " bytes, the limit for a file of this size"));
     left_ -= bytes;
 }
 

@@ -33,8 +33,7 @@ double number_of(const Tree& tree) {
 std::int64_t integer_of(const Tree& tree) {
     return tree.is_tensor() ? static_cast<std::int64_t>(number_of(tree)) : tree.integer();
 }
-// Returns the list under a key. Returns an empty list if the key is missing, because files of
-// save_state() have no empty lists.
+// Returns the list under a key, or an empty list if the key is missing.
 Tree list_of(const Tree& tree, const char* key) {
     const Tree* const list = tree.find(key);
     return list != nullptr ? *list : Tree::list();

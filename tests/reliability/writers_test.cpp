@@ -107,7 +107,7 @@ struct CalledBySave : accel::Checkpointable {
     void load_state_dict(const Tree&) override {}
 };
 
-TEST(TwoWriters, OwnTheFolderBeforeTheyChooseAName) {
+TEST(TwoWriters, RejectTheSecondWriterWhileTheFirstSaves) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string saving = folder / "saving";
     // The process starts before the folder is owned, because a new process inherits the lock.

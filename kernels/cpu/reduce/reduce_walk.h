@@ -166,8 +166,8 @@ void reduce_by_columns(Cpu& on, const ReducePlan& plan, const Op& op, const Cons
     using Acc = typename Op::Acc;
     const std::int64_t all = plan.kept.inner_size(), width = std::min(all, kColumns);
     const std::int64_t blocks = (all + width - 1) / width, tiles = plan.outputs / all * blocks;
-    // Pieces have at least kPiece elements. Their number is limited so that there are at most about
-    // 64 tasks, which keep a large machine busy.
+    // A tile is divided into pieces of about kPiece elements or more, but only while there are at
+    // most about 64 pieces, which keep a large machine busy.
     const std::int64_t n = std::max<std::int64_t>(1, plan.n);
     const std::int64_t wanted =
         std::clamp<std::int64_t>(n * width / kPiece, 1, std::max<std::int64_t>(1, 64 / tiles));

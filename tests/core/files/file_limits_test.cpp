@@ -193,7 +193,7 @@ TEST(PickleLimits, BoundTheMemoryOfRepeatedOpcodes) {
           "]" + repeated("Na", 16 * kMiB), sparse}) {
         const std::int64_t peak = peak_memory([&] {
             must_fail(
-                "the values need more memory than the limit for a file of this size: 33554432 "
+                "the values need more memory than 33554432 "
                 "bytes",
                 [&] {
                     MemoryBudget budget(kBudget);

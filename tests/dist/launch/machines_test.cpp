@@ -118,7 +118,7 @@ class Launchers : public testing::Test {
     std::map<int, pid_t> running_;  // launchers by machine
 };
 
-TEST_F(Launchers, StartTogetherWithRanksOfTheirMachines) {
+TEST_F(Launchers, GiveProcessesRanksInTheOrderOfMachineRanks) {
     processes_ = 2;
     for (const int index : {2, 1, 0}) start(index, started());
     for (const int index : {0, 1, 2}) EXPECT_EQ(end(index), 0) << err(index);

@@ -84,7 +84,7 @@ TEST(CommHooks, CanBeUserDefined) {
 
 // --- PowerSGD
 
-// Returns matrices of rank `rank`, one for each process.
+// Returns `count` matrices [rows, columns] whose matrix rank is `rank`, in f64.
 Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std::int64_t rank) {
     return matmul(randn({rows, rank}, {f64}), randn({count, rank, columns}, {f64}));
 }

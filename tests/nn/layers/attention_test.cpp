@@ -108,7 +108,7 @@ TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTrainingOnly) {
     expect_close(sum(kept, {-1}), ones({2, 2, 6}), 1e-6);
 }
 
-TEST(MultiheadAttention, RejectsAnotherBatchSizeOrNumberOfTimeSteps) {
+TEST(MultiheadAttention, RejectsUnequalBatchSizesAndValuesOfAnotherLengthThanKeys) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = true});
     const Tensor q = zeros({3, 4, 8}), k = zeros({1, 5, 8});
     const auto rejects = [&](const Tensor& key, const Tensor& value, const char* shape) {
