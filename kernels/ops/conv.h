@@ -31,7 +31,9 @@ struct ConvGeometry {
 // are summed in f32 and rounded once. Any strides are supported; contiguous images and weights are
 // fastest. The result must not overlap an operand. The order of summation depends on the shapes
 // only, but cuDNN can use another order in every run unless `on` is deterministic. cuDNN can also
-// round the sums before it adds the bias. bias, with one element per channel of the result, is
+// round the sums before it adds the bias. A Cpu computes 3 x 3 kernels with stride and dilation 1
+// by Winograd's algorithm, if there are at least 16 or 32 channels and the sums are in f32. A NaN
+// or infinity then makes all 4 pixels of the tiles that read it NaN. bias, with one element per channel of the result, is
 // absent if its view has no data.
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);

@@ -12,6 +12,7 @@
 // If dw is small, several chunks of images have their own sums, which are added in the order of the
 // images. All splits depend on the shapes only.
 #include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/conv/winograd.h"
 #include "kernels/ops/conv.h"
 
 namespace axle::kernels {
@@ -364,6 +365,8 @@ class WeightGradient {
 void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
                             View dw) {
     if (dw.numel() == 0) return;
+    if (lane_dtype(dw.dtype) == DType::f32 && suits_winograd(geometry, dy, dw))
+        return winograd_weight_gradient(on, dy, x, geometry, dw);
     visit_f32_f64(lane_dtype(dw.dtype),
                   [&]<class T>() { WeightGradient<T>(on, dy, x, geometry, dw).run(); });
 }

@@ -121,6 +121,26 @@ TEST(Conv2d, MatchesDefinitionForGroups) {
     expect_definition({{1, 70, 6, 6}, {4, 35, 3, 3}, {.groups = 2}});
 }
 
+// In f32, these layers are computed by Winograd's algorithm.
+TEST(Conv2d, MatchesDefinitionForKernelsOf3By3AndManyChannels) {
+    expect_definition({{2, 35, 9, 11}, {37, 35, 3, 3}, {.padding = 1}});  // tiles that are cut
+    expect_definition({{1, 32, 1, 1}, {16, 32, 3, 3}, {.padding = 1}});   // one pixel
+    expect_definition({{40, 32, 6, 5}, {34, 32, 3, 3}, {.padding = {0, 2}}});
+    expect_definition({{20, 64, 8, 8}, {68, 32, 3, 3}, {.padding = 1, .groups = 2}});
+    expect_definition({{1, 32, 4, 300}, {33, 32, 3, 3}, {.padding = 5}});  // a wide image
+    expect_definition({{3, 40, 40, 40}, {32, 40, 3, 3}, {.padding = 1}});  // two chunks of tiles
+}
+
+TEST(Conv2d, AddsTheBiasForKernelsOf3By3AndManyChannels) {
+    manual_seed(4);
+    const Tensor x = randn({2, 32, 5, 6}, {f64}), w = randn({17, 32, 3, 3}, {f64});
+    const Tensor bias = randn({17}, {f64});
+    const auto f = [&](DType dtype) {
+        return conv2d(to(x, dtype), to(w, dtype), to(bias, dtype), {.padding = 1});
+    };
+    expect_close(f(f32), f(f64), 1e-5);
+}
+
 TEST(Conv2d, PadsWithZeros) {
     const Tensor y = conv2d(ones({1, 1, 1, 1}), ones({1, 1, 1, 1}), full({1}, 0.5), {.padding = 3});
     EXPECT_EQ(y.shape(), (Shape{1, 1, 7, 7}));
@@ -145,6 +165,7 @@ TEST(Conv2d, AcceptsHugeStrideForSingleWindow) {
 
 TEST(Conv2d, GivesSameResultInChannelsLastAndForSeveralNumbersOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
+                            {{12, 35, 20, 20}, {32, 35, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};
     const int threads = kernels::num_threads();
@@ -175,13 +196,15 @@ TEST(Conv2d, GivesSameResultInChannelsLastAndForSeveralNumbersOfThreads) {
 
 TEST(Conv2d, AccumulatesHalfPrecisionInF32) {
     manual_seed(3);
-    for (const DType dtype : {f16, bf16}) {
-        const Tensor x = to(randn({2, 20, 9, 9}), dtype), w = to(randn({8, 20, 3, 3}), dtype);
-        const Tensor y = conv2d(x, w, {}, {.padding = 1});
-        ASSERT_EQ(y.dtype(), dtype);
-        const Tensor exact = conv2d(to(x, f32), to(w, f32), {}, {.padding = 1});
-        expect_same_bits(y, to(exact, dtype));
-    }
+    for (const DType dtype : {f16, bf16})
+        for (const std::int64_t channels : {8, 24}) {
+            const Tensor x = to(randn({2, 20, 9, 9}), dtype);
+            const Tensor w = to(randn({channels, 20, 3, 3}), dtype);
+            const Tensor y = conv2d(x, w, {}, {.padding = 1});
+            ASSERT_EQ(y.dtype(), dtype);
+            const Tensor exact = conv2d(to(x, f32), to(w, f32), {}, {.padding = 1});
+            expect_same_bits(y, to(exact, dtype));
+        }
 }
 
 TEST(Conv2d, RunsInAutocastDType) {
