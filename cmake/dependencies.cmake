@@ -1,6 +1,6 @@
 # The libraries with which Axle is built. Public headers do not use them, so users of the library
-# need only the libraries that programs link: zlib, yaml-cpp, libsodium, PCRE2 and utf8proc. The
-# libraries of tests and benchmarks are found in CMakeLists.txt.
+# need only the libraries that programs link: zlib, yaml-cpp, libsodium, PCRE2, utf8proc, libjpeg and
+# libpng. The libraries of tests and benchmarks are found in CMakeLists.txt.
 
 # These targets are global, so that targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)
@@ -36,3 +36,41 @@ link_library(axle_yaml yaml-cpp libyaml-cpp-dev)
 link_library(axle_sodium sodium libsodium-dev)
 link_library(axle_pcre2 pcre2-8 libpcre2-dev)
 link_library(axle_utf8proc utf8proc libutf8proc-dev)
+
+# optional_library(target name file library package): creates an imported target for a library that
+# decodes images. If it is missing, the target is empty, and the build has no decoder for the format.
+# AXLE_HAS_<name> is the result.
+#
+# These libraries are linked and not opened at run time, because the structures of libjpeg differ
+# between its versions. They are linked from archives, so that programs need no further files.
+function(optional_library target name file library package)
+    set(AXLE_HAS_${name} OFF PARENT_SCOPE)
+    add_library(${target} INTERFACE IMPORTED GLOBAL)
+    if(AXLE_IMAGES STREQUAL "OFF")
+        return()
+    endif()
+    find_path(AXLE_${name}_INCLUDE_DIR ${file})
+    mark_as_advanced(AXLE_${name}_INCLUDE_DIR)
+    if(AXLE_${name}_INCLUDE_DIR)
+        link_library(${target} ${library} ${package} OPTIONAL)
+        get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+    endif()
+    if(AXLE_${name}_INCLUDE_DIR AND linked)
+        set(AXLE_HAS_${name} ON PARENT_SCOPE)
+        target_include_directories(${target} SYSTEM INTERFACE ${AXLE_${name}_INCLUDE_DIR})
+    elseif(AXLE_IMAGES STREQUAL "ON")
+        message(FATAL_ERROR "AXLE_IMAGES=ON, but ${file} or ${library} was not found: "
+                            "install ${package}")
+    else()
+        message(STATUS "axle: no ${name} images: install ${package} to decode them")
+    endif()
+endfunction()
+
+if(NOT AXLE_IMAGES MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "AXLE_IMAGES=${AXLE_IMAGES}: expected AUTO, ON or OFF")
+endif()
+optional_library(axle_jpeg JPEG jpeglib.h jpeg libjpeg-dev)
+optional_library(axle_png PNG png.h png libpng-dev)
+if(AXLE_HAS_PNG)  # the archive of libpng needs these libraries after it
+    target_link_libraries(axle_png INTERFACE "$<TARGET_LINKER_FILE:ZLIB::ZLIB>" m)
+endif()

@@ -30,6 +30,18 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconf
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
+# Programs that decode images use this file, so that other programs do not link its libraries.
+set(image_packages axle)
+if(AXLE_HAS_JPEG)
+    string(APPEND image_packages ", libjpeg")
+endif()
+if(AXLE_HAS_PNG)
+    string(APPEND image_packages ", libpng")
+endif()
+configure_file(
+    ${PROJECT_SOURCE_DIR}/cmake/axle-images.pc.in ${PROJECT_BINARY_DIR}/axle-images.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/axle-images.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 # Rewrites the links of the pages before the pages are installed, because the links lead to the
 # sources.
 set(installed_docs ${PROJECT_BINARY_DIR}/installed_docs)
@@ -81,6 +93,9 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
     set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
         "libpcre2-dev, libsodium-dev, libutf8proc-dev, libyaml-cpp-dev, zlib1g-dev")
+    if(AXLE_HAS_JPEG OR AXLE_HAS_PNG)
+        set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libjpeg-dev, libpng-dev")
+    endif()
     if(mpi_engines)
         set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "openmpi-bin | mpich")
     endif()

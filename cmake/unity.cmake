@@ -5,11 +5,15 @@
 #
 # The sources below are compiled alone. In module_call.cpp, names of a using-directive or of a nested
 # class conflict with other sources of the target. A new conflict is a compile error; to fix it,
-# rename a symbol or add the source to this list. The others call PCRE2: a program that uses none of
-# them does not need this library.
+# rename a symbol or add the source to this list. The others call PCRE2, libjpeg or libpng: a program
+# that uses none of them does not need these libraries.
 set(compiled_alone
     nn/module_call.cpp
     core/text/pattern.cpp
+    data/images/decode.cpp
+    data/images/image_folder.cpp
+    data/images/jpeg.cpp
+    data/images/png.cpp
     nn/adapters/lora.cpp
     nn/adapters/lora_config.cpp
     nn/adapters/lora_files.cpp

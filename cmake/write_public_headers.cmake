@@ -38,7 +38,7 @@ endforeach()
 
 # Headers that few programs need. <axle/axle.h> does not include them, because each of them would
 # slow down the compilation of all programs. Most are raw kernels, parts of trackers, the profiler,
-# CUDA graphs, less common file formats, tokenizers, objects of DeepSpeed and Megatron-LM, and
+# CUDA graphs, less common file formats, images, tokenizers, objects of DeepSpeed and Megatron-LM, and
 # building blocks of other headers.
 set(only_by_path
     "^kernels/"
@@ -55,7 +55,7 @@ set(only_by_path
     "^core/memory/owning_ptr[.]h"
     "^core/(distributions|profiler|text)/"
     "^data/files/(cifar|idx|npy)[.]h"
-    "^data/tokenizers/"
+    "^data/(images|tokenizers)/"
     "^dist/group/backends[.]h"
     "^dist/group/mesh_drawing[.]h"
     "^dist/(ops|parallel)/"

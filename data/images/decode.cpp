@@ -1,0 +1,84 @@
+#include "data/images/decode.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "core/files/file.h"
+#include "core/ops.h"
+#include "data/images/decoders.h"
+#include "kernels/error.h"
+
+namespace axle::data {
+namespace {
+
+void check_limits(const DecodeOptions& options) {
+    if (options.max_pixels < 1 || options.max_bytes < 1)
+        throw ValueError(str("decode_image: max_pixels and max_bytes must be positive: ",
+                             options.max_pixels, " and ", options.max_bytes));
+}
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
+    return bytes.size() >= magic.size() &&
+           std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
+
+}  // namespace
+
+bool can_decode(ImageFormat format) { return format == ImageFormat::jpeg ? has_jpeg() : has_png(); }
+
+Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
+                    const DecodeOptions& options) {
+    check_limits(options);
+    if (std::ssize(bytes) > options.max_bytes)
+        throw FileError(str(printable(name), ": the image has ", bytes.size(),
+                            " bytes, more than max_bytes = ", options.max_bytes));
+    const EncodedImage image{bytes, name, options};
+    if (begins_with(bytes, "\xff\xd8\xff")) return decode_jpeg(image);
+    if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return decode_png(image);
+    throw FileError(
+        str(printable(name), ": not a JPEG or PNG image",
+            bytes.empty() ? ": the file is empty" : ": its first bytes are those of neither"));
+}
+
+Tensor read_image(const std::string& path, const DecodeOptions& options) {
+    check_limits(options);
+    const std::string bytes = read_file(path, options.max_bytes);
+    return decode_image(std::as_bytes(std::span(bytes)), path, options);
+}
+
+void throw_damaged(const EncodedImage& image, const char* format, const std::string& reason) {
+    throw FileError(str(printable(image.name), ": ", format, ": ", printable(reason)));
+}
+
+void throw_no_decoder(const EncodedImage& image, const char* format, const char* package) {
+    throw UsageError(str(printable(image.name), ": this build of Axle cannot decode ", format,
+                         " images: install ", package, " and build Axle again"));
+}
+
+Tensor pixels_for(const EncodedImage& image, const char* format, std::int64_t height,
+                  std::int64_t width) {
+    if (height < 1 || width < 1)
+        throw_damaged(image, format, str("the image has no pixels: ", height, " x ", width));
+    if (width > image.options.max_pixels / height)
+        throw_damaged(image, format,
+                      str("an image of height ", height, " and width ", width,
+                          " has more pixels than max_pixels = ", image.options.max_pixels));
+    const std::int64_t channels = image.options.mode == ImageMode::rgb ? 3 : 1;
+    return empty({channels, height, width}, {.dtype = u8});
+}
+
+void store_row(const std::uint8_t* row, std::int64_t y, Tensor& pixels) {
+    const std::int64_t width = pixels.size(2), plane = pixels.size(1) * width;
+    std::uint8_t* to = pixels.data<std::uint8_t>() + y * width;
+    if (pixels.size(0) == 1) {
+        std::memcpy(to, row, static_cast<std::size_t>(width));
+        return;
+    }
+    for (std::int64_t x = 0; x < width; ++x, row += 3) {
+        to[x] = row[0];
+        to[plane + x] = row[1];
+        to[2 * plane + x] = row[2];
+    }
+}
+
+}  // namespace axle::data
