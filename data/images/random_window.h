@@ -1,0 +1,57 @@
+// Private to data: the window that RandomResizedCrop draws.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/size2.h"
+#include "data/images/resize.h"
+
+namespace axle::data {
+
+struct ImageWindow {
+    std::int64_t top, left;
+    Size2 size;
+};
+
+// Rounds to the nearest integer, with ties to even, as in Python.
+inline std::int64_t round_to_even(double x) {
+    const double below = std::floor(x), rest = x - below;
+    const auto lower = static_cast<std::int64_t>(below);
+    return rest > 0.5 || (rest == 0.5 && lower % 2 != 0) ? lower + 1 : lower;
+}
+
+// Returns the window of torchvision's RandomResizedCrop.get_params, which computes in f32 and f64
+// as below. uniform() returns a number in [0, 1), and integer(n) an integer in [0, n).
+template <class Uniform, class Integer>
+ImageWindow random_window(Size2 image, const RandomResizedCropOptions& options, Uniform uniform,
+                          Integer integer) {
+    const auto between = [&](double low, double high) {
+        return static_cast<float>(low + (high - low) * static_cast<double>(uniform()));
+    };
+    const auto [low, high] = options.ratio;
+    const double log_low = std::log(static_cast<float>(low));
+    const double log_high = std::log(static_cast<float>(high));
+    for (int attempt = 0; attempt < 10; ++attempt) {
+        const double area = static_cast<double>(image.h * image.w) *
+                            static_cast<double>(between(options.scale[0], options.scale[1]));
+        const auto aspect = static_cast<double>(std::exp(between(log_low, log_high)));
+        const double width = std::sqrt(area * aspect), height = std::sqrt(area / aspect);
+        // The comparisons come before the conversions, which need numbers in range.
+        if (!(width < 1e9 && height < 1e9)) continue;
+        const Size2 size = {round_to_even(height), round_to_even(width)};
+        if (size.w < 1 || size.w > image.w || size.h < 1 || size.h > image.h) continue;
+        const std::int64_t top = integer(image.h - size.h + 1);
+        return {top, integer(image.w - size.w + 1), size};
+    }
+    const double ratio = static_cast<double>(image.w) / static_cast<double>(image.h);
+    Size2 size = image;
+    if (ratio < low) size.h = round_to_even(static_cast<double>(image.w) / low);
+    if (ratio > high) size.w = round_to_even(static_cast<double>(image.h) * high);
+    size = {std::clamp<std::int64_t>(size.h, 1, image.h),
+            std::clamp<std::int64_t>(size.w, 1, image.w)};
+    return {(image.h - size.h) / 2, (image.w - size.w) / 2, size};
+}
+
+}  // namespace axle::data

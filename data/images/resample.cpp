@@ -1,0 +1,110 @@
+// Compiled without fused multiply-add, so that the weights are those of Pillow on every machine.
+#include "data/images/resample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace axle::data {
+namespace {
+
+constexpr int kPrecision = 32 - 8 - 2;  // the bits of a weight after the binary point
+constexpr std::int32_t kHalf = 1 << (kPrecision - 1);
+
+double triangle_weight(double x) { return std::max(1 - std::abs(x), 0.0); }
+
+double cubic_weight(double x) {  // Keys, with a = -0.5
+    constexpr double kA = -0.5;
+    x = std::abs(x);
+    if (x < 1) return ((kA + 2) * x - (kA + 3)) * x * x + 1;
+    if (x < 2) return (((x - 5) * x + 8) * x - 4) * kA;
+    return 0;
+}
+
+std::uint8_t to_byte(std::int32_t sum) {
+    return static_cast<std::uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
+}
+
+}  // namespace
+
+Resampler::Weights::Weights(std::int64_t from, std::int64_t to, Interpolation filter) {
+    const bool linear = filter == Interpolation::bilinear;
+    const double scale = static_cast<double>(from) / static_cast<double>(to);
+    const double wide = std::max(scale, 1.0);  // a smaller image averages more pixels
+    const double support = (linear ? 1.0 : 2.0) * wide, narrow = 1.0 / wide;
+    most = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
+    weights.resize(static_cast<std::size_t>(to * most));
+    std::vector<double> exact(static_cast<std::size_t>(most));
+    for (std::int64_t i = 0; i < to; ++i) {
+        const double center = (static_cast<double>(i) + 0.5) * scale;
+        const auto first =
+            std::max(static_cast<std::int64_t>(center - support + 0.5), std::int64_t{0});
+        const auto last = std::min(static_cast<std::int64_t>(center + support + 0.5), from);
+        const auto count = static_cast<std::size_t>(last - first);
+        double sum = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            const double x =
+                (static_cast<double>(first + static_cast<std::int64_t>(k)) - center + 0.5) * narrow;
+            exact[k] = linear ? triangle_weight(x) : cubic_weight(x);
+            sum += exact[k];
+        }
+        std::int32_t* rounded = weights.data() + i * most;
+        for (std::size_t k = 0; k < count; ++k) {
+            const double w = sum != 0 ? exact[k] / sum : exact[k];
+            rounded[k] = static_cast<std::int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kPrecision));
+        }
+        begin.push_back(first);
+        end.push_back(last);
+    }
+}
+
+Resampler::Resampler(Size2 from, Size2 to, Interpolation filter)
+    : from_(from),
+      to_(to),
+      across_(from.w, to.w, filter),
+      down_(from.h, to.h, filter),
+      sums_(static_cast<std::size_t>(to.w)) {}
+
+void Resampler::operator()(const std::uint8_t* plane, std::int64_t stride, std::uint8_t* result) {
+    // The rows between these two are used.
+    const std::int64_t top = from_.h == to_.h ? 0 : down_.begin.front();
+    const std::int64_t bottom = from_.h == to_.h ? from_.h : down_.end.back();
+    const std::uint8_t* rows = plane + top * stride;
+    if (from_.w != to_.w) {
+        rows_.resize(static_cast<std::size_t>((bottom - top) * to_.w));
+        for (std::int64_t y = top; y < bottom; ++y)
+            resize_row(plane + y * stride, rows_.data() + (y - top) * to_.w);
+        rows = rows_.data(), stride = to_.w;
+    }
+    for (std::int64_t y = 0; y < to_.h; ++y, result += to_.w) {
+        if (from_.h != to_.h) {
+            resize_column(rows, stride, top, y, result);
+        } else {
+            std::memcpy(result, rows + y * stride, static_cast<std::size_t>(to_.w));
+        }
+    }
+}
+
+void Resampler::resize_row(const std::uint8_t* from, std::uint8_t* to) const {
+    for (std::int64_t x = 0; x < to_.w; ++x) {
+        const auto i = static_cast<std::size_t>(x);
+        const std::int32_t* weight = across_.weights.data() + x * across_.most;
+        std::int32_t sum = kHalf;
+        for (std::int64_t k = across_.begin[i]; k < across_.end[i]; ++k) sum += from[k] * *weight++;
+        to[x] = to_byte(sum);
+    }
+}
+
+void Resampler::resize_column(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
+                              std::int64_t y, std::uint8_t* to) {
+    const auto i = static_cast<std::size_t>(y);
+    const std::int32_t* weight = down_.weights.data() + y * down_.most;
+    std::fill(sums_.begin(), sums_.end(), kHalf);
+    for (std::int64_t k = down_.begin[i]; k < down_.end[i]; ++k, ++weight) {
+        const std::uint8_t* row = rows + (k - top) * stride;
+        for (std::size_t x = 0; x < sums_.size(); ++x) sums_[x] += row[x] * *weight;
+    }
+    for (std::size_t x = 0; x < sums_.size(); ++x) to[x] = to_byte(sums_[x]);
+}
+
+}  // namespace axle::data

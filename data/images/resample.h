@@ -1,0 +1,43 @@
+// Private to data: resizing of u8 pixels with the arithmetic of Pillow.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/functional.h"
+#include "core/size2.h"
+
+namespace axle::data {
+
+// Resizes planes of one size to another. The result equals Image.resize of Pillow, which filters
+// rows first, then columns, and rounds to 8 bits after each. (interpolate() with antialias rounds
+// floats once, so that some pixels differ by one.)
+class Resampler {
+  public:
+    // Sides must be positive. The filter must be bilinear or bicubic.
+    Resampler(Size2 from, Size2 to, Interpolation filter);
+    // Resizes a plane whose rows are `stride` bytes apart. Writes rows of to.w bytes without gaps.
+    void operator()(const std::uint8_t* plane, std::int64_t stride, std::uint8_t* result);
+
+  private:
+    // The weights of the input pixels for each output pixel of a line. The weights of output pixel
+    // i begin at weights[i * most], and belong to the input pixels from begin[i] to end[i].
+    struct Weights {
+        Weights(std::int64_t from, std::int64_t to, Interpolation filter);
+
+        std::int64_t most;
+        std::vector<std::int64_t> begin, end;
+        std::vector<std::int32_t> weights;
+    };
+    void resize_row(const std::uint8_t* from, std::uint8_t* to) const;
+    // Computes row y of the result. The first row of `rows` is row `top` of the plane.
+    void resize_column(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
+                       std::int64_t y, std::uint8_t* to);
+
+    Size2 from_, to_;
+    Weights across_, down_;
+    std::vector<std::uint8_t> rows_;  // the rows of the first step that the second step needs
+    std::vector<std::int32_t> sums_;
+};
+
+}  // namespace axle::data
