@@ -58,53 +58,61 @@ Resampler::Weights::Weights(std::int64_t from, std::int64_t to, Interpolation fi
     }
 }
 
+// If a height shrinks by more than twice as many pixels as the width, Pillow 13 filters columns
+// first, which changes how pixels are rounded.
 Resampler::Resampler(Size2 from, Size2 to, Interpolation filter)
     : from_(from),
       to_(to),
+      columns_first_(from.h > to.h && from.h - to.h > 2 * (from.w - to.w)),
       across_(from.w, to.w, filter),
-      down_(from.h, to.h, filter),
-      sums_(static_cast<std::size_t>(to.w)) {}
+      down_(from.h, to.h, filter) {}
 
 void Resampler::operator()(const std::uint8_t* plane, std::int64_t stride, std::uint8_t* result) {
-    // The rows between these two are used.
-    const std::int64_t top = from_.h == to_.h ? 0 : down_.begin.front();
-    const std::int64_t bottom = from_.h == to_.h ? from_.h : down_.end.back();
-    const std::uint8_t* rows = plane + top * stride;
-    if (from_.w != to_.w) {
-        rows_.resize(static_cast<std::size_t>((bottom - top) * to_.w));
-        for (std::int64_t y = top; y < bottom; ++y)
-            resize_row(plane + y * stride, rows_.data() + (y - top) * to_.w);
-        rows = rows_.data(), stride = to_.w;
+    if (from_.h == to_.h) return resize_rows(plane, stride, to_.h, result);
+    if (from_.w == to_.w) return resize_columns(plane, stride, 0, to_.w, result);
+    if (columns_first_) {
+        between_.resize(static_cast<std::size_t>(to_.h * from_.w));
+        resize_columns(plane, stride, 0, from_.w, between_.data());
+        resize_rows(between_.data(), from_.w, to_.h, result);
+        return;
     }
-    for (std::int64_t y = 0; y < to_.h; ++y, result += to_.w) {
-        if (from_.h != to_.h) {
-            resize_column(rows, stride, top, y, result);
-        } else {
-            std::memcpy(result, rows + y * stride, static_cast<std::size_t>(to_.w));
+    // Only the rows between these two are used.
+    const std::int64_t top = down_.begin.front(), bottom = down_.end.back();
+    between_.resize(static_cast<std::size_t>((bottom - top) * to_.w));
+    resize_rows(plane + top * stride, stride, bottom - top, between_.data());
+    resize_columns(between_.data(), to_.w, top, to_.w, result);
+}
+
+void Resampler::resize_rows(const std::uint8_t* rows, std::int64_t stride, std::int64_t count,
+                            std::uint8_t* to) const {
+    if (from_.w == to_.w) {
+        for (std::int64_t y = 0; y < count; ++y)
+            std::memcpy(to + y * to_.w, rows + y * stride, static_cast<std::size_t>(to_.w));
+        return;
+    }
+    for (std::int64_t y = 0; y < count; ++y, rows += stride)
+        for (std::int64_t x = 0; x < to_.w; ++x) {
+            const auto i = static_cast<std::size_t>(x);
+            const std::int32_t* weight = across_.weights.data() + x * across_.most;
+            std::int32_t sum = kHalf;
+            for (std::int64_t k = across_.begin[i]; k < across_.end[i]; ++k)
+                sum += rows[k] * *weight++;
+            *to++ = to_byte(sum);
         }
-    }
 }
 
-void Resampler::resize_row(const std::uint8_t* from, std::uint8_t* to) const {
-    for (std::int64_t x = 0; x < to_.w; ++x) {
-        const auto i = static_cast<std::size_t>(x);
-        const std::int32_t* weight = across_.weights.data() + x * across_.most;
-        std::int32_t sum = kHalf;
-        for (std::int64_t k = across_.begin[i]; k < across_.end[i]; ++k) sum += from[k] * *weight++;
-        to[x] = to_byte(sum);
+void Resampler::resize_columns(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
+                               std::int64_t width, std::uint8_t* to) {
+    for (std::int64_t y = 0; y < to_.h; ++y, to += width) {
+        const auto i = static_cast<std::size_t>(y);
+        const std::int32_t* weight = down_.weights.data() + y * down_.most;
+        sums_.assign(static_cast<std::size_t>(width), kHalf);
+        for (std::int64_t k = down_.begin[i]; k < down_.end[i]; ++k, ++weight) {
+            const std::uint8_t* row = rows + (k - top) * stride;
+            for (std::size_t x = 0; x < sums_.size(); ++x) sums_[x] += row[x] * *weight;
+        }
+        for (std::size_t x = 0; x < sums_.size(); ++x) to[x] = to_byte(sums_[x]);
     }
-}
-
-void Resampler::resize_column(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
-                              std::int64_t y, std::uint8_t* to) {
-    const auto i = static_cast<std::size_t>(y);
-    const std::int32_t* weight = down_.weights.data() + y * down_.most;
-    std::fill(sums_.begin(), sums_.end(), kHalf);
-    for (std::int64_t k = down_.begin[i]; k < down_.end[i]; ++k, ++weight) {
-        const std::uint8_t* row = rows + (k - top) * stride;
-        for (std::size_t x = 0; x < sums_.size(); ++x) sums_[x] += row[x] * *weight;
-    }
-    for (std::size_t x = 0; x < sums_.size(); ++x) to[x] = to_byte(sums_[x]);
 }
 
 }  // namespace axle::data

@@ -10,8 +10,8 @@
 namespace axle::data {
 
 // Resizes planes of one size to another. The result equals Image.resize of Pillow, which filters
-// rows first, then columns, and rounds to 8 bits after each. (interpolate() with antialias rounds
-// floats once, so that some pixels differ by one.)
+// rows and columns one after another and rounds to 8 bits after each. (interpolate() with antialias
+// rounds floats once, so that some pixels differ by one.)
 class Resampler {
   public:
     // Sides must be positive. The filter must be bilinear or bicubic.
@@ -29,14 +29,16 @@ class Resampler {
         std::vector<std::int64_t> begin, end;
         std::vector<std::int32_t> weights;
     };
-    void resize_row(const std::uint8_t* from, std::uint8_t* to) const;
-    // Computes row y of the result. The first row of `rows` is row `top` of the plane.
-    void resize_column(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
-                       std::int64_t y, std::uint8_t* to);
+    void resize_rows(const std::uint8_t* rows, std::int64_t stride, std::int64_t count,
+                     std::uint8_t* to) const;
+    // The first row of `rows` is row `top` of the plane.
+    void resize_columns(const std::uint8_t* rows, std::int64_t stride, std::int64_t top,
+                        std::int64_t width, std::uint8_t* to);
 
     Size2 from_, to_;
+    bool columns_first_;
     Weights across_, down_;
-    std::vector<std::uint8_t> rows_;  // the rows of the first step that the second step needs
+    std::vector<std::uint8_t> between_;  // the result of the first of two steps
     std::vector<std::int32_t> sums_;
 };
 

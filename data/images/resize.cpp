@@ -1,5 +1,8 @@
 #include "data/images/resize.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/ops.h"
 #include "data/images/random_window.h"
 #include "data/images/resample.h"

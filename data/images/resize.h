@@ -32,7 +32,8 @@ namespace axle::data {
 inline constexpr std::int64_t kMaxResizedPixels = 178956970;
 
 // Resizes images with the filters bilinear (as in torchvision) or bicubic. A smaller image uses all
-// pixels (antialias). Pixels equal Image.resize of Pillow.
+// pixels (antialias). Pixels equal Image.resize of Pillow 13. Older versions round some pixels of
+// images that shrink mostly in height in another way, and differ by 1.
 class Resize {
   public:
     // Makes the shorter side `shorter_side` pixels long, and keeps the aspect ratio, as in

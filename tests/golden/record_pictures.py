@@ -21,7 +21,8 @@ from torchvision.io import ImageReadMode, decode_image
 OUT = pathlib.Path(__file__).with_name("pictures")
 RESULTS = {}
 
-# Heights and widths before and after a resize: up and down, odd sizes, and sides of one pixel.
+# Heights and widths before and after a resize: up and down, odd sizes, sides of one pixel, and heights
+# that shrink more than twice as much as widths (which Pillow 13 filters first).
 RESIZES = [
     ((13, 19), (5, 7)),
     ((13, 19), (26, 38)),
@@ -34,6 +35,9 @@ RESIZES = [
     ((1, 1), (3, 4)),
     ((2, 3), (17, 16)),
     ((32, 24), (15, 11)),
+    ((29, 13), (11, 9)),
+    ((17, 9), (6, 21)),
+    ((21, 10), (10, 5)),
 ]
 
 
