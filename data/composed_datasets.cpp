@@ -39,6 +39,11 @@ Datasets datasets_in_epoch(const Datasets& datasets, std::int64_t epoch) {
     return in_epoch;
 }
 
+bool have_uniform_shapes(const Datasets& datasets) {
+    return std::all_of(datasets.begin(), datasets.end(),
+                       [](const auto& dataset) { return dataset->has_uniform_shapes(); });
+}
+
 // Formats the lengths of random_split().
 std::string text_of(const std::vector<Scalar>& lengths) {
     std::string text;
@@ -166,6 +171,8 @@ Tree ConcatDataset::get(std::int64_t index) const {
     return datasets_[i]->get(i == 0 ? index : index - ends_[i - 1]);
 }
 
+bool ConcatDataset::has_uniform_shapes() const { return have_uniform_shapes(datasets_); }
+
 std::shared_ptr<const Dataset> ConcatDataset::in_epoch(std::int64_t epoch) const {
     Datasets datasets = datasets_in_epoch(datasets_, epoch);
     if (datasets.empty()) return nullptr;
@@ -227,6 +234,8 @@ Tree StackDataset::get_batch(std::span<const std::int64_t> indices) const {
     for (const std::int64_t index : indices) check_index(index);
     return joined([&](const Dataset& dataset) { return dataset.get_batch(indices); });
 }
+
+bool StackDataset::has_uniform_shapes() const { return have_uniform_shapes(datasets_); }
 
 std::shared_ptr<const Dataset> StackDataset::in_epoch(std::int64_t epoch) const {
     Datasets datasets = datasets_in_epoch(datasets_, epoch);

@@ -5,7 +5,8 @@
 //     auto parts = data::random_split(all, {0.9, 0.1});
 //     data::DataLoader train_loader(parts[0], {.batch_size = 32, .shuffle = true});
 //
-// The datasets of this file pass in_epoch() on to the datasets that they are made of. The sizes of
+// The datasets of this file pass in_epoch() and has_uniform_shapes() on to the datasets that they
+// are made of. The sizes of
 // those datasets must not change. A dataset that is passed as a variable must outlive the dataset
 // that is made of it (DatasetRef).
 #pragma once
@@ -36,6 +37,7 @@ class Subset : public Dataset {
     // Throw IndexError unless each index is in [0, size()).
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
+    bool has_uniform_shapes() const override { return dataset_->has_uniform_shapes(); }
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
     // Returns the indices of the samples in the whole dataset.
     const std::vector<std::int64_t>& indices() const { return *indices_; }
@@ -69,6 +71,7 @@ class ConcatDataset : public Dataset {
     std::int64_t size() const override { return ends_.back(); }
     // Throws IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
+    bool has_uniform_shapes() const override;
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:
@@ -93,6 +96,7 @@ class StackDataset : public Dataset {
     // Returns a map or list with the batch of each dataset. Throws IndexError unless each index is
     // in [0, size()).
     Tree get_batch(std::span<const std::int64_t> indices) const override;
+    bool has_uniform_shapes() const override;
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:
@@ -114,6 +118,7 @@ class MapDataset : public Dataset {
     MapDataset(const DatasetRef& dataset, std::function<Tree(Tree sample)> function);
     std::int64_t size() const override { return dataset_->size(); }
     Tree get(std::int64_t index) const override { return function_(dataset_->get(index)); }
+    bool has_uniform_shapes() const override { return dataset_->has_uniform_shapes(); }
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:

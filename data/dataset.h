@@ -26,6 +26,9 @@ class Dataset {
     // The default implementation calls get() and collate(). Override it if a batch can be built
     // faster.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
+    // Returns whether all samples have the same shapes, so that they can be collated without a
+    // transform. If not, TransformedDataset transforms samples one by one and collates the results.
+    virtual bool has_uniform_shapes() const { return true; }
     // Returns the dataset to read in an epoch, or nullptr (the default) if the samples are the same
     // in all epochs. The returned dataset must depend only on the epoch. It may refer to this
     // dataset, which outlives it. A loader calls in_epoch() at the start of each pass, on the

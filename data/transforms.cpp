@@ -351,6 +351,7 @@ Tree TransformedDataset::get(std::int64_t index) const {
 
 Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const {
     const Dataset& dataset = *dataset_;
+    if (!dataset.has_uniform_shapes()) return Dataset::get_batch(indices);
     const auto* compose = transform_.target<Compose>();
     if (compose != nullptr && typeid(dataset) == typeid(TensorDataset)) {
         const auto make = [&](const Tensor& rows) {

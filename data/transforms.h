@@ -161,11 +161,12 @@ struct TransformedOptions {
 // batch. Random transforms use the epoch that the loader passes to in_epoch(), or 0 without a
 // loader. A sample that is visited twice in an epoch is transformed in the same way.
 //
-// The images of a batch must have the same size before the transform. If only the transformed
-// images have the same size, set `.collate_fn = collate` in the loader; samples are then
-// transformed one by one. get() and get_batch() throw IndexError if a sample has no entry `key`,
-// ValueError if the entry is not a tensor, and ShapeError if the transform changes the number of
-// images.
+// The images of a batch must have the same size before the transform, unless
+// Dataset::has_uniform_shapes() is false, as for ImageFolder: samples are then transformed one by
+// one, and only the transformed images must have the same size. Set `.collate_fn = collate` in the
+// loader to do the same with other datasets. get() and get_batch() throw IndexError if a sample has
+// no entry `key`, ValueError if the entry is not a tensor, and ShapeError if the transform changes
+// the number of images.
 class TransformedDataset final : public Dataset {
   public:
     // A dataset that is passed by reference must outlive this object; a temporary is moved into

@@ -93,6 +93,7 @@ def images():
     exif[0x0112] = 6  # to be rotated by 90 degrees
     yield "rotated.jpg", saved(color, "JPEG", quality=80, exif=exif)
     yield "color.png", saved(color, "PNG")
+    yield "wide.png", saved(Image.fromarray(smooth(7, 31, 3)), "PNG")
     yield "alpha.png", saved(Image.fromarray(smooth(13, 19, 4)), "PNG")
     yield "palette.png", saved(color.quantize(13), "PNG", transparency=3)
     yield "gray.png", saved(gray, "PNG")

@@ -20,9 +20,10 @@ using tests::recorded;
 
 const std::vector<std::string> kJpegs = {"subsampled.jpg", "full.jpg", "progressive.jpg",
                                          "gray.jpg",       "cmyk.jpg", "rotated.jpg"};
-const std::vector<std::string> kPngs = {"color.png",      "alpha.png",       "palette.png",
-                                        "gray.png",       "gray_alpha.png",  "black_and_white.png",
-                                        "interlaced.png", "sixteen_bits.png"};
+const std::vector<std::string> kPngs = {
+    "color.png",           "wide.png",       "alpha.png",
+    "palette.png",         "gray.png",       "gray_alpha.png",
+    "black_and_white.png", "interlaced.png", "sixteen_bits.png"};
 
 class DecodeImage : public testing::Test {
   protected:
