@@ -1,4 +1,5 @@
-// The program train_vision: trains an image classifier on the files of MNIST or CIFAR.
+// The program train_vision: trains an image classifier on a folder of images, or on the files of
+// MNIST or CIFAR.
 //
 // The program is an example to copy: it uses only the public API, and the helpers in
 // tools/trainer/. The training loop is in train().
@@ -7,7 +8,6 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -21,15 +21,13 @@
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
-#include "data/files/cifar.h"
-#include "data/files/mnist.h"
 #include "data/loading/loader.h"
-#include "data/transforms.h"
 #include "nn/layers/mlp.h"
 #include "nn/models/lenet.h"
 #include "nn/models/resnet.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
+#include "tools/trainer/images.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;
@@ -40,6 +38,7 @@ using namespace axle;
 struct Settings : trainer::Options {
     std::string model = "lenet";
     std::int64_t workers = 1, sample = 16;
+    trainer::ImageOptions images;
 };
 
 const std::vector<std::string> kModels = {"lenet", "mlp", "resnet18", "resnet50"};
@@ -62,15 +61,24 @@ Settings preset_of(const std::string& name) {
 // Parses the command line. Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
-        "Trains an image classifier on a folder of MNIST's or CIFAR's files.\n\n"
+        "Trains an image classifier on a folder of images, or of MNIST's or CIFAR's files.\n\n"
+        "  train_vision --data pets/ --model resnet18 --out runs/pets   train on pets/cat/1.jpg, "
+        "...\n"
         "  train_vision --data mnist/ --model lenet --out runs/a    train\n"
         "  train_vision --data mnist/ --model lenet --out runs/a --resume latest   resume\n"
         "  train_vision --data mnist/ --model lenet --out runs/a --eval-only --sample 10\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
     if (line.peek("steps")) s.epochs = 0;
-    line.add("data", s.data, "Folder with MNIST's idx files (also .gz) or CIFAR's binary ones",
-             true);
+    line.add(
+        "data", s.data,
+        "Folder with MNIST's idx files (also .gz), CIFAR's binary ones, or JPEG and PNG images "
+        "in train/CLASS/ and val/CLASS/, or in CLASS/",
+        true);
+    line.add("image-size", s.images.size,
+             "Side in pixels to which JPEG and PNG images are resized; 28 with lenet", 8, 4096);
+    line.add("validation", s.images.validation,
+             "Fraction of the images to test with if there is no train/", 0, 1);
     line.add("model", s.model, "lenet, mlp, resnet18 or resnet50");
     line.add("preset", s.preset, "Defaults: default or tiny");
     s.add_to(line);
@@ -82,72 +90,6 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         trainer::throw_unknown("model", s.model, kModels);
     s.values = line.values();
     return s;
-}
-
-// --- the images
-
-struct Images {
-    std::shared_ptr<const data::Dataset> train, test;
-    Shape shape;  // [C, H, W], the shape of one image
-    std::int64_t classes = 0;
-};
-
-data::TensorDataset read_images(const std::string& folder, bool train) {
-    const auto holds = [&](const char* file) { return fs::exists(fs::path(folder) / file); };
-    if (holds("data_batch_1.bin")) return data::cifar10(folder, train);
-    if (holds("train.bin")) return data::cifar100(folder, train);
-    return data::mnist(folder, train);
-}
-
-// Returns the mean and the standard deviation of each channel, for pixels from 0 to 1.
-std::pair<std::vector<double>, std::vector<double>> statistics(const data::Dataset& images) {
-    constexpr std::int64_t kChunk = 1000;
-    Tensor sum, squares;
-    double pixels = 0;
-    std::vector<std::int64_t> indices;
-    for (std::int64_t begin = 0; begin < images.size(); begin += kChunk) {
-        indices.resize(static_cast<std::size_t>(std::min(kChunk, images.size() - begin)));
-        std::iota(indices.begin(), indices.end(), begin);
-        const Tensor x = data::ToFloat()(images.get_batch(indices)["image"]).to(f64);
-        pixels += static_cast<double>(x.numel() / x.size(1));
-        const Tensor s = x.sum({0, 2, 3}), q = (x * x).sum({0, 2, 3});
-        sum = sum.defined() ? sum + s : s;
-        squares = squares.defined() ? squares + q : q;
-    }
-    const Tensor mean = sum / pixels;
-    const Tensor deviation = sqrt(clamp(squares / pixels - mean * mean, 1e-12, std::nullopt));
-    return {mean.to_vector(), deviation.to_vector()};
-}
-
-std::int64_t label_of(const Tree& sample) {
-    return static_cast<std::int64_t>(sample["label"].tensor().item());
-}
-
-std::int64_t largest_label(const data::Dataset& images) {
-    std::int64_t largest = 0;
-    for (std::int64_t i = 0; i < images.size(); ++i)
-        largest = std::max(largest, label_of(images.get(i)));
-    return largest;
-}
-
-// Loads the images. Pixels are normalized to mean 0 and standard deviation 1 over the training set.
-// Training images are randomly shifted by up to a twelfth of their size; color images are also
-// randomly mirrored.
-Images load_images(const Settings& s) {
-    const auto train = std::make_shared<data::TensorDataset>(read_images(s.data, true));
-    const auto test = std::make_shared<data::TensorDataset>(read_images(s.data, false));
-    const Shape shape = train->get(0)["image"].tensor().shape();
-    const auto [mean, deviation] = statistics(*train);
-    const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
-    std::vector<data::Transform> augment;
-    augment.push_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
-    if (shape[0] == 3) augment.push_back(data::RandomHorizontalFlip());
-    augment.push_back(prepare);
-    return {.train = std::make_shared<data::TransformedDataset>(
-                train, data::Compose(std::move(augment)), data::TransformedOptions{.seed = s.seed}),
-            .test = std::make_shared<data::TransformedDataset>(test, prepare),
-            .shape = shape,
-            .classes = std::max(largest_label(*train), largest_label(*test)) + 1};
 }
 
 // --- the models
@@ -192,13 +134,16 @@ struct Classifier : nn::Model<Classifier> {
 
 // Writes model.safetensors, which has the weights, and config.json, which has the constructor's
 // arguments.
-void save(const Classifier& model, const Images& images, const std::string& folder) {
+void save(const Classifier& model, const trainer::Images& images, const std::string& folder) {
     const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
+    Tree classes = Tree::list();
+    for (const std::string& name : images.classes) classes.push_back(name);
     save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});
     write_file_atomically(
         path("config.json"),
         to_json(Tree{{"model_type", model.name},
-                     {"num_classes", images.classes},
+                     {"num_classes", std::ssize(images.classes)},
+                     {"classes", classes},
                      {"image", Tree::list({images.shape[0], images.shape[1], images.shape[2]})}}) +
             "\n");
 }
@@ -223,10 +168,11 @@ Tree evaluate(Accelerator& accelerator, Classifier& model, data::DataLoader& tes
     return Tree{{"accuracy", accuracy.compute()}, {"val_loss", loss.compute()}};
 }
 
-trainer::Run::Plan plan_for(const Settings& s, const Images& images, Accelerator& accelerator,
-                            Classifier& model) {
+trainer::Run::Plan plan_for(const Settings& s, const trainer::Images& images,
+                            Accelerator& accelerator, Classifier& model) {
     const auto test = std::make_shared<data::DataLoader>(
-        images.test, data::LoaderOptions{.batch_size = 4 * s.batch_size});
+        images.test, data::LoaderOptions{.batch_size = 4 * s.batch_size,
+                                         .num_workers = static_cast<int>(s.workers)});
     const auto samples = static_cast<double>(images.train->size());
     return {
         .steps = s.updates(samples),
@@ -237,7 +183,8 @@ trainer::Run::Plan plan_for(const Settings& s, const Images& images, Accelerator
 }
 
 // Evaluates a checkpoint. Loads only the model, so that the options of the training are not needed.
-trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifier& classifier) {
+trainer::Outcome only_evaluate(const Settings& s, const trainer::Images& images,
+                               Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(classifier);
     trainer::Run::Plan plan = plan_for(s, images, accelerator, classifier);
@@ -245,7 +192,7 @@ trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifi
     return trainer::Run(s, accelerator, std::move(plan)).finish();
 }
 
-trainer::Outcome train(const Settings& s, const Images& images, Classifier& classifier) {
+trainer::Outcome train(const Settings& s, const trainer::Images& images, Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
     const trainer::Run::Plan plan = plan_for(s, images, accelerator, classifier);
     data::DataLoader train_loader(images.train, {.batch_size = s.batch_size,
@@ -281,7 +228,7 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
 
 // Returns pictures of the first test images. A caption has the predicted class, its probability
 // and, if the prediction is wrong, the label.
-std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images& images,
+std::vector<trainer::ReportPicture> predictions(const Settings& s, const trainer::Images& images,
                                                 Classifier& model) {
     const NoGrad no_grad;
     model.eval();
@@ -291,15 +238,18 @@ std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images&
         const Tensor& image = sample["image"];
         const Tensor chances = softmax(model(image.unsqueeze(0).to(device_of(model))));
         const auto guess = static_cast<std::int64_t>(chances.argmax(-1).item());
-        const std::int64_t label = label_of(sample);
+        const std::int64_t label = trainer::label_of(sample);
+        const auto name = [&](std::int64_t c) {
+            return images.classes[static_cast<std::size_t>(c)];
+        };
         const double percent = std::round(1000 * chances.max().item()) / 10;
         const Tensor low = image.min(), range = image.max() - low;
         const accel::Image pixels =
             accel::to_image((image - low) / clamp(range, 1e-6, std::nullopt));
         pictures.push_back(
             {.png = accel::encode_png(pixels.pixels, pixels.height, pixels.width, pixels.channels),
-             .caption =
-                 str(guess, ", ", percent, " %", guess == label ? "" : str(" (", label, ")")),
+             .caption = str(name(guess), ", ", percent, " %",
+                            guess == label ? "" : str(" (", name(label), ")")),
              .wrong = guess != label});
     }
     return pictures;
@@ -307,8 +257,10 @@ std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images&
 
 int run(Settings s) {
     s.apply();
-    const Images images = load_images(s);
-    Classifier model(s.model, images.shape, images.classes);
+    s.images.folder = s.data, s.images.seed = s.seed;
+    if (s.model == "lenet") s.images.gray = true, s.images.size = 28;
+    const trainer::Images images = trainer::load_images(s.images);
+    Classifier model(s.model, images.shape, std::ssize(images.classes));
     if (!s.init_from.empty()) {
         const auto tensors = load_safetensors(s.init_from).tensors;
         model.load_state_dict({tensors.begin(), tensors.end()});
@@ -316,8 +268,8 @@ int run(Settings s) {
     s.identity = {{"model", s.model}, {"data", str(images.train->size(), " images")}};
     std::cout << "model: " << s.model << ", " << model.num_parameters()
               << " parameters; images: " << images.train->size() << " to train, "
-              << images.test->size() << " to test, " << images.shape << ", " << images.classes
-              << " classes\n"
+              << images.test->size() << " to test, " << images.shape << ", "
+              << images.classes.size() << " classes\n"
               << std::flush;
 
     const trainer::Outcome outcome = (s.eval_only ? only_evaluate : train)(s, images, model);

@@ -1,9 +1,10 @@
-// Tests the program train_vision on forty digits.
+// Tests the program train_vision on forty digits and on folders of images.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
+#include "data/images/decode.h"
 #include "tests/tools/trainer_program.h"
 
 namespace axle {
@@ -133,6 +134,72 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
     expect_refused(tiny("a", {"--model", "lenet", "--eval-only", "--init-from",
                               folder_ / "mlp/model.safetensors"}),
                    {"conv1.weight", "layers.0.weight"});
+}
+
+class TrainVisionOnImages : public TrainVision {
+  protected:
+    void SetUp() override {
+        TrainVision::SetUp();
+        if (!data::can_decode(data::ImageFormat::jpeg) || !data::can_decode(data::ImageFormat::png))
+            GTEST_SKIP() << "this build has no libjpeg or no libpng";
+    }
+    // Writes four images of different sizes to a folder, whose path is returned.
+    std::string write_images(const std::string& folder) {
+        for (const char* name : {"color.png", "wide.png", "full.jpg", "gray.jpg"}) {
+            fs::create_directories(folder_ / folder);
+            fs::copy_file(AXLE_TESTS_DIR "/golden/pictures/" + std::string(name),
+                          folder_ / folder + "/" + name);
+        }
+        return folder_ / folder;
+    }
+    Arguments on(const std::string& folder, const Arguments& more = {}) {
+        Arguments all = {"--preset",      "tiny",      "--data", folder_ / folder, "--out",
+                         folder_ / "out", "--threads", "1",      "--steps",        "2",
+                         "--batch-size",  "2"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+};
+
+TEST_F(TrainVisionOnImages, TrainsOnClassesOfImagesOfDifferentSizes) {
+    for (const char* folder : {"pets/train/cat", "pets/train/dog", "pets/val/cat", "pets/val/dog"})
+        write_images(folder);
+    const Arguments small = {"--model", "resnet18", "--image-size", "16", "--sample", "8"};
+    const Ended ended = run(on("pets", small));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_NE(ended.out[0].find("8 to train, 8 to test, [3, 16, 16], 2 classes"), std::string::npos)
+        << ended.out[0];
+    EXPECT_EQ(json::parse(read_file(folder_ / "out/config.json"))["classes"], (json{"cat", "dog"}));
+    const std::string report = read_file(folder_ / "out/report.html");
+    EXPECT_TRUE(report.find("(cat)") != std::string::npos ||
+                report.find("(dog)") != std::string::npos);  // a wrong prediction, with its label
+    const auto rows = metrics("out");
+    Arguments workers = small;
+    workers.insert(workers.end(), {"--workers", "3"});
+    ASSERT_EQ(run(on("pets", workers)).code, 0);
+    EXPECT_EQ(metrics("out"), rows);
+    const Ended lenet = run(on("pets", {"--model", "lenet"}));
+    ASSERT_EQ(lenet.code, 0) << lenet.text();
+    EXPECT_NE(lenet.out[0].find("[1, 28, 28]"), std::string::npos) << lenet.out[0];
+}
+
+TEST_F(TrainVisionOnImages, DividesAFolderWithoutTrainingPart) {
+    write_images("pets/cat"), write_images("pets/dog");
+    const Ended ended = run(on("pets", {"--validation", "0.25"}));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_NE(ended.out[0].find("6 to train, 2 to test, [3, 64, 64], 2 classes"), std::string::npos)
+        << ended.out[0];
+    expect_refused(on("pets", {"--validation", "0"}), {"--validation 0", "0 to test"});
+}
+
+TEST_F(TrainVisionOnImages, RejectsFoldersThatDoNotFit) {
+    write_images("pets/train/cat");
+    expect_refused(on("pets"), {"pets", "neither val/, validation/ nor test/"});
+    write_images("pets/test/dog");
+    expect_refused(on("pets"), {"pets/test must be those in train/"});
+    write_images("other/cat");
+    std::ofstream(folder_ / "other/cat/a.png") << "no image";
+    expect_refused(on("other"), {"other/cat/a.png: not a JPEG or PNG image"});
 }
 
 // Trains on MNIST, which is in the folder mnist of the folder that the variable AXLE_DATA names.

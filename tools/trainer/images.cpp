@@ -1,0 +1,158 @@
+#include "tools/trainer/images.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/ops.h"
+#include "data/composed_datasets.h"
+#include "data/files/cifar.h"
+#include "data/files/mnist.h"
+#include "data/images/image_folder.h"
+#include "data/images/resize.h"
+#include "data/transforms.h"
+#include "kernels/error.h"
+
+namespace axle::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+data::TensorDataset read_images(const std::string& folder, bool train) {
+    const auto holds = [&](const char* file) { return fs::exists(fs::path(folder) / file); };
+    if (holds("data_batch_1.bin")) return data::cifar10(folder, train);
+    if (holds("train.bin")) return data::cifar100(folder, train);
+    return data::mnist(folder, train);
+}
+
+// Returns the mean and the standard deviation of each channel, for pixels from 0 to 1.
+std::pair<std::vector<double>, std::vector<double>> statistics(const data::Dataset& images) {
+    const std::int64_t chunk =
+        std::clamp<std::int64_t>(4000000 / images.get(0)["image"].tensor().numel(), 1, 1000);
+    Tensor sum, squares;
+    double pixels = 0;
+    std::vector<std::int64_t> indices;
+    for (std::int64_t begin = 0; begin < images.size(); begin += chunk) {
+        indices.resize(static_cast<std::size_t>(std::min(chunk, images.size() - begin)));
+        std::iota(indices.begin(), indices.end(), begin);
+        const Tensor x = data::ToFloat()(images.get_batch(indices)["image"]).to(f64);
+        pixels += static_cast<double>(x.numel() / x.size(1));
+        const Tensor s = x.sum({0, 2, 3}), q = (x * x).sum({0, 2, 3});
+        sum = sum.defined() ? sum + s : s;
+        squares = squares.defined() ? squares + q : q;
+    }
+    const Tensor mean = sum / pixels;
+    const Tensor deviation = sqrt(clamp(squares / pixels - mean * mean, 1e-12, std::nullopt));
+    return {mean.to_vector(), deviation.to_vector()};
+}
+
+std::int64_t largest_label(const data::Dataset& images) {
+    std::int64_t largest = 0;
+    for (std::int64_t i = 0; i < images.size(); ++i)
+        largest = std::max(largest, label_of(images.get(i)));
+    return largest;
+}
+
+// Returns the folder with the images to test with, next to train/.
+std::string test_folder(const fs::path& data) {
+    for (const char* name : {"val", "validation", "test"})
+        if (fs::is_directory(data / name)) return (data / name).string();
+    throw UsageError(str("--data ", data.string(),
+                         ": the folder has train/, but neither val/, validation/ nor test/"));
+}
+
+// Returns the images of an image folder, whose workers decode them. Test images are resized and
+// cropped at the center. Training images are random crops, of at least 30 % of the image, which are
+// randomly mirrored if they have colors. The statistics are those of at most 1000 images.
+Images load_folder(const ImageOptions& options) {
+    const bool gray = options.gray;
+    const data::DecodeOptions decode = {.mode =
+                                            gray ? data::ImageMode::gray : data::ImageMode::rgb};
+    const bool divided = fs::is_directory(fs::path(options.folder) / "train");
+    const auto folder = std::make_shared<data::ImageFolder>(
+        divided ? (fs::path(options.folder) / "train").string() : options.folder, decode);
+    std::shared_ptr<const data::Dataset> train = folder, test;
+    if (divided) {
+        const auto other = std::make_shared<data::ImageFolder>(test_folder(options.folder), decode);
+        if (other->classes() != folder->classes())
+            throw UsageError(str("--data ", options.folder, ": the classes in ",
+                                 test_folder(options.folder), " must be those in train/"));
+        // Test images are in random order, so that a report shows images of several classes.
+        test = std::make_shared<data::Subset>(data::random_split(other, {1.0}, options.seed)[0]);
+    } else {
+        const auto parts =
+            data::random_split(folder, {1 - options.validation, options.validation}, options.seed);
+        train = std::make_shared<data::Subset>(parts[0]);
+        test = std::make_shared<data::Subset>(parts[1]);
+    }
+    if (train->size() == 0 || test->size() == 0)
+        throw UsageError(str("--validation ", options.validation, ": there are ", train->size(),
+                             " images to train and ", test->size(), " to test"));
+
+    const std::int64_t size = options.size, few = std::min<std::int64_t>(train->size(), 1000);
+    const data::Compose center({data::Resize(size + size / 7), data::CenterCrop(size)});
+    std::vector<std::int64_t> indices;
+    for (std::int64_t i = 0; i < few; ++i) indices.push_back(i * train->size() / few);
+    const data::Subset some(std::make_shared<data::TransformedDataset>(train, center), indices);
+    const auto [mean, deviation] = statistics(some);
+    const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
+    std::vector<data::Transform> augment = {data::RandomResizedCrop(size, {.scale = {0.3, 1}})};
+    if (!gray) augment.push_back(data::RandomHorizontalFlip());
+    augment.push_back(prepare);
+    return {
+        .train = std::make_shared<data::TransformedDataset>(
+            train, data::Compose(std::move(augment)),
+            data::TransformedOptions{.seed = options.seed}),
+        .test = std::make_shared<data::TransformedDataset>(test, data::Compose({center, prepare})),
+        .shape = {gray ? 1 : 3, size, size},
+        .classes = folder->classes()};
+}
+
+// Returns whether --data has folders, and no files of MNIST or CIFAR.
+bool is_image_folder(const std::string& folder) {
+    bool folders = false;
+    if (!fs::is_directory(folder)) return false;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const std::string name = entry.path().filename().string();
+        if (name.ends_with(".bin") || name.find("-ubyte") != std::string::npos) return false;
+        folders |= entry.is_directory();
+    }
+    return folders;
+}
+
+// Returns the images of MNIST or CIFAR. Training images are randomly shifted by up to a twelfth of
+// their size; color images are also randomly mirrored.
+Images load_files(const ImageOptions& options) {
+    const auto train = std::make_shared<data::TensorDataset>(read_images(options.folder, true));
+    const auto test = std::make_shared<data::TensorDataset>(read_images(options.folder, false));
+    const Shape shape = train->get(0)["image"].tensor().shape();
+    const auto [mean, deviation] = statistics(*train);
+    const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
+    std::vector<data::Transform> augment;
+    augment.push_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
+    if (shape[0] == 3) augment.push_back(data::RandomHorizontalFlip());
+    augment.push_back(prepare);
+    std::vector<std::string> classes;
+    for (std::int64_t i = 0; i <= std::max(largest_label(*train), largest_label(*test)); ++i)
+        classes.push_back(str(i));
+    return {.train = std::make_shared<data::TransformedDataset>(
+                train, data::Compose(std::move(augment)),
+                data::TransformedOptions{.seed = options.seed}),
+            .test = std::make_shared<data::TransformedDataset>(test, prepare),
+            .shape = shape,
+            .classes = std::move(classes)};
+}
+
+}  // namespace
+
+std::int64_t label_of(const Tree& sample) {
+    return static_cast<std::int64_t>(sample["label"].tensor().item());
+}
+
+Images load_images(const ImageOptions& options) {
+    return is_image_folder(options.folder) ? load_folder(options) : load_files(options);
+}
+
+}  // namespace axle::trainer
