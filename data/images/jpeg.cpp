@@ -16,7 +16,7 @@ namespace {
 
 // Each scan of a progressive image can take as long as the whole image but needs only a few bytes.
 // Encoders write about ten.
-constexpr int kMaxScans = 500;
+constexpr int kMaxScans = 100;
 
 // One image that libjpeg decodes. libjpeg reports an error by a jump to the last call of guarded(),
 // which must not skip destructors: a step changes only members and local numbers.
@@ -82,7 +82,7 @@ void JpegDecoder::skip(j_decompress_ptr info, long count) {
 
 void JpegDecoder::check_scans(j_common_ptr info) {
     if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
-    of(info).reason_ = "the image has more than 500 scans";
+    of(info).reason_ = "the image has more than 100 scans";
     ERREXIT(info, JERR_INPUT_EOF);
 }
 

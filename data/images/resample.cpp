@@ -37,9 +37,9 @@ Resampler::Weights::Weights(std::int64_t from, std::int64_t to, Interpolation fi
     std::vector<double> exact(static_cast<std::size_t>(most));
     for (std::int64_t i = 0; i < to; ++i) {
         const double center = (static_cast<double>(i) + 0.5) * scale;
-        const auto first =
-            std::max(static_cast<std::int64_t>(center - support + 0.5), std::int64_t{0});
-        const auto last = std::min(static_cast<std::int64_t>(center + support + 0.5), from);
+        const double low = center - support + 0.5, high = center + support + 0.5;
+        const auto first = std::max(static_cast<std::int64_t>(low), std::int64_t{0});
+        const auto last = std::min(static_cast<std::int64_t>(high), from);
         const auto count = static_cast<std::size_t>(last - first);
         double sum = 0;
         for (std::size_t k = 0; k < count; ++k) {

@@ -23,7 +23,8 @@ void check(bool holds) {
 // Writes images of discs and squares with different sizes and colors: shapes/train/disc/0.png, ...
 void write_images(const std::string& folder, int count) {
     for (const std::string name : {"disc", "square"}) {
-        std::filesystem::create_directories(folder + "/" + name);
+        const std::filesystem::path to = std::filesystem::path(folder) / name;
+        std::filesystem::create_directories(to);
         for (int i = 0; i < count; ++i) {
             const int width = 32 + i * 7 % 17, height = 32 + i * 5 % 13, radius = 8 + i % 6;
             std::vector<std::uint8_t> pixels;
@@ -36,7 +37,7 @@ void write_images(const std::string& folder, int count) {
                         pixels.push_back(inside ? 255 - (i * 31 + c * 40) % 90
                                                 : (i * 17 + c * 30 + x) % 90);
                 }
-            std::ofstream(folder + "/" + name + "/" + std::to_string(i) + ".png", std::ios::binary)
+            std::ofstream(to / (std::to_string(i) + ".png"), std::ios::binary)
                 << axle::accel::encode_png(pixels, height, width, 3);
         }
     }

@@ -38,7 +38,8 @@ std::pair<std::vector<double>, std::vector<double>> statistics(const data::Datas
         indices.resize(static_cast<std::size_t>(std::min(chunk, images.size() - begin)));
         std::iota(indices.begin(), indices.end(), begin);
         const Tensor x = data::ToFloat()(images.get_batch(indices)["image"]).to(f64);
-        pixels += static_cast<double>(x.numel() / x.size(1));
+        const std::int64_t count = x.numel() / x.size(1);
+        pixels += static_cast<double>(count);
         const Tensor s = x.sum({0, 2, 3}), q = (x * x).sum({0, 2, 3});
         sum = sum.defined() ? sum + s : s;
         squares = squares.defined() ? squares + q : q;
@@ -99,8 +100,8 @@ Images load_folder(const ImageOptions& options) {
     const auto [mean, deviation] = statistics(some);
     const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
     std::vector<data::Transform> augment = {data::RandomResizedCrop(size, {.scale = {0.3, 1}})};
-    if (!gray) augment.push_back(data::RandomHorizontalFlip());
-    augment.push_back(prepare);
+    if (!gray) augment.emplace_back(data::RandomHorizontalFlip());
+    augment.emplace_back(prepare);
     return {
         .train = std::make_shared<data::TransformedDataset>(
             train, data::Compose(std::move(augment)),
@@ -131,9 +132,9 @@ Images load_files(const ImageOptions& options) {
     const auto [mean, deviation] = statistics(*train);
     const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
     std::vector<data::Transform> augment;
-    augment.push_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
-    if (shape[0] == 3) augment.push_back(data::RandomHorizontalFlip());
-    augment.push_back(prepare);
+    augment.emplace_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
+    if (shape[0] == 3) augment.emplace_back(data::RandomHorizontalFlip());
+    augment.emplace_back(prepare);
     std::vector<std::string> classes;
     for (std::int64_t i = 0; i <= std::max(largest_label(*train), largest_label(*test)); ++i)
         classes.push_back(str(i));

@@ -88,8 +88,9 @@ TEST(RandomResizedCrop, DrawsTheWindowsOfTorchvision) {
                 return static_cast<std::int64_t>(static_cast<double>(numbers.at(used++)) *
                                                  static_cast<double>(n));
             });
-        EXPECT_EQ(used, one["used"]) << one;
-        EXPECT_EQ((std::vector{window.top, window.left, window.size.h, window.size.w}), one["box"])
+        EXPECT_EQ(used, one["used"].get<std::size_t>()) << one;
+        EXPECT_EQ((std::vector{window.top, window.left, window.size.h, window.size.w}),
+                  one["box"].get<std::vector<std::int64_t>>())
             << one;
         draws.insert(used);
     }
