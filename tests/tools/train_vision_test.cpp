@@ -199,7 +199,8 @@ TEST_F(TrainVisionOnImages, RejectsFoldersThatDoNotFit) {
     expect_refused(on("pets"), {"pets/test must be those in train/"});
     write_images("other/cat");
     std::ofstream(folder_ / "other/cat/a.png") << "no image";
-    expect_refused(on("other"), {"other/cat/a.png: not a JPEG or PNG image"});
+    expect_refused(on("other", {"--validation", "0.4"}),
+                   {"other/cat/a.png: not a JPEG or PNG image"});
 }
 
 // Trains on MNIST, which is in the folder mnist of the folder that the variable AXLE_DATA names.
