@@ -101,6 +101,9 @@ TEST_F(DecodeImage, RejectsEveryTruncatedImage) {
     const std::string jpeg = read_file(picture("full.jpg")), png = read_file(picture("gray.png"));
     EXPECT_EQ(error_of(jpeg.substr(0, jpeg.size() - 20)),
               "a\\x0afile: JPEG: the file is truncated");
+    // All pixels are there, but a comment after them is not.
+    EXPECT_EQ(error_of(jpeg.substr(0, jpeg.size() - 2) + "\xff\xfe\x10text"),
+              "a\\x0afile: JPEG: the file is truncated");
     EXPECT_EQ(error_of(png.substr(0, png.size() - 20)), "a\\x0afile: PNG: the file is truncated");
     EXPECT_EQ(error_of(""), "a\\x0afile: not a JPEG or PNG image: the file is empty");
     EXPECT_EQ(error_of("GIF89a"),
