@@ -169,6 +169,7 @@ void Accelerator::prepare_items(const std::vector<PrepareItem>& items, bool eval
                          .replicas = parts_->preparation.data_parallel_size(),
                          .split_batches = split_batches(),
                          .accumulation_steps = gradient_accumulation_steps()});
+    check_optimizers(items);
     for (const PrepareItem& item : items) parts_->preparation.prepare(item, evaluation_mode);
 }
 

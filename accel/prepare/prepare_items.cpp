@@ -1,13 +1,16 @@
 #include "accel/prepare/prepare_items.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
+#include <unordered_set>
 #include <variant>
 
 #include "accel/megatron/megatron_schedule.h"
 #include "accel/prepare/deepspeed_objects.h"
 #include "accel/prepare/preparation.h"
+#include "nn/layers/linear.h"
 
 namespace axle::accel {
 namespace {
@@ -93,7 +96,56 @@ void create(DummyScheduler& dummy, DeepSpeedPlugin* deepspeed, const MegatronLMP
             "another schedule");
 }
 
+// Returns the optimizer of an item, or nullptr. The optimizer of a placeholder must exist.
+optim::Optimizer* optimizer_of(const PrepareItem& item) {
+    if (auto* const dummy = as<DummyOptim>(item)) return dummy->created.get();
+    return as<optim::Optimizer>(item);
+}
+
+// Returns the parameters of a model's adapters that require a gradient.
+std::vector<Tensor> adapter_parameters(nn::Module& model) {
+    std::vector<Tensor> result;
+    for (const auto& [name, module] : model.named_modules()) {
+        auto* const layer = dynamic_cast<nn::Linear*>(module);
+        if (layer == nullptr || layer->policy == nullptr || !layer->policy->is_adapter()) continue;
+        for (const Tensor& parameter : layer->policy->parameters())
+            if (parameter.requires_grad()) result.push_back(parameter);
+    }
+    return result;
+}
+
 }  // namespace
+
+void check_optimizers(const std::vector<PrepareItem>& items) {
+    std::unordered_set<const Impl*> trained;
+    bool has_optimizer = false;
+    for (const PrepareItem& item : items) {
+        optim::Optimizer* const optimizer = optimizer_of(item);
+        if (optimizer == nullptr) continue;
+        has_optimizer = true;
+        const std::vector<Tensor> parameters = optimizer->parameters();
+        if (!parameters.empty() && std::ranges::none_of(parameters, &Tensor::requires_grad))
+            throw UsageError(str("prepare: none of the ", parameters.size(),
+                                 " parameters of an optimizer requires a gradient, so that it "
+                                 "would train nothing: create it after nn::add_lora() with "
+                                 "nn::trainable_parameters(model), and freeze parameters for a "
+                                 "part of the training after prepare()"));
+        for (const Tensor& parameter : parameters) trained.insert(parameter.impl().get());
+    }
+    if (!has_optimizer) return;
+    for (const PrepareItem& item : items) {
+        nn::Module* const model = as<nn::Module>(item);
+        if (model == nullptr) continue;
+        const std::vector<Tensor> adapter = adapter_parameters(*model);
+        if (!adapter.empty() && std::ranges::none_of(adapter, [&](const Tensor& parameter) {
+                return trained.contains(parameter.impl().get());
+            }))
+            throw UsageError(str("prepare: no optimizer has the ", adapter.size(),
+                                 " parameters of the model's adapter, so that they would not be "
+                                 "trained: create the optimizer after nn::add_lora() with "
+                                 "nn::trainable_parameters(model)"));
+    }
+}
 
 void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
                          const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes) {

@@ -1,5 +1,5 @@
-// Private to accel: creates the optimizers and schedules of placeholders, before the objects of one
-// prepare() call are prepared.
+// Private to accel: creates the optimizers and schedules of placeholders, and checks the
+// optimizers, before the objects of one prepare() call are prepared.
 #pragma once
 
 #include <vector>
@@ -28,5 +28,12 @@ struct PlaceholderSizes {
 // optimizer.
 void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
                          const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes);
+
+// Throws UsageError if an optimizer of the call would train nothing: if none of its parameters
+// requires a gradient, or if no parameter of a model's adapter is in an optimizer of the call. Both
+// happen if an optimizer is created before nn::add_lora(), which freezes its parameters. PyTorch
+// reports neither: its steps then change nothing. prepare() checks this and step() does not,
+// because a program may freeze the parameters of an optimizer for a part of its training.
+void check_optimizers(const std::vector<PrepareItem>& items);
 
 }  // namespace axle::accel

@@ -10,6 +10,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
 #include "core/files/file.h"
+#include "core/system/log.h"
 #include "core/text/pattern.h"
 #include "core/text/type_name.h"
 #include "nn/adapters/lora_layers.h"
@@ -19,13 +20,16 @@
 namespace axle::nn {
 namespace {
 
+// Returns the expression that matches whole names whose end, after a dot or not, matches a pattern.
+std::string pattern_of(const std::string& pattern) { return "(.*\\.)?(" + pattern + ")"; }
+
 // The values of the layers whose names match patterns.
 template <class Value>
 class MatchedValues {
   public:
     explicit MatchedValues(const std::vector<std::pair<std::string, Value>>& patterns) {
         for (const auto& [pattern, value] : patterns)
-            patterns_.emplace_back(Pattern("(.*\\.)?(" + pattern + ")"), value);
+            patterns_.emplace_back(Pattern(pattern_of(pattern)), value);
     }
     // Returns the value of the first pattern that matches the name or the part of it after a dot.
     Value of(const std::string& name, Value otherwise) const {
@@ -152,6 +156,45 @@ std::vector<std::pair<std::string, Linear*>> selected_layers(Module& model,
     return layers;
 }
 
+// Logs a warning for each list of the configuration with elements that have no effect. PEFT warns
+// of exclude_modules and patterns too, but accepts elements of target_modules that select nothing
+// if another one selects a layer.
+void warn_of_unused(Module& model, const LoraConfig& config,
+                    const std::vector<std::pair<std::string, Linear*>>& layers) {
+    const auto warn = [](const char* list, const std::string& unused, const char* what) {
+        if (!unused.empty())
+            log(LogLevel::warning, "add_lora: ", list, ": the model has no ", what, " ", unused);
+    };
+    const auto add = [](std::string& unused, const std::string& element) {
+        unused += (unused.empty() ? "" : ", ") + in_quotes(element);
+    };
+    std::string targets, excluded;
+    const auto modules = model.named_modules();
+    const auto selects_none = [&](const std::string& element) {
+        return std::ranges::none_of(
+            modules, [&](const auto& one) { return is_selected(one.first, {element}); });
+    };
+    const bool is_all = config.target_modules == std::vector<std::string>{"all-linear"};
+    for (const std::string& element : config.target_modules)
+        if (!is_all && selects_none(element)) add(targets, element);
+    for (const std::string& element : config.exclude_modules)
+        if (selects_none(element)) add(excluded, element);
+    warn("target_modules", targets, "module");
+    warn("exclude_modules", excluded, "module");
+    const auto unmatched = [&](const auto& patterns) {
+        std::string unused;
+        for (const auto& entry : patterns) {
+            const Pattern pattern(pattern_of(entry.first));
+            if (std::ranges::none_of(layers,
+                                     [&](const auto& one) { return pattern.matches(one.first); }))
+                add(unused, entry.first);
+        }
+        return unused;
+    };
+    warn("rank_pattern", unmatched(config.rank_pattern), "adapted layer that matches");
+    warn("alpha_pattern", unmatched(config.alpha_pattern), "adapted layer that matches");
+}
+
 void add_update(Module& model, const char* who, bool merge) {
     check_whole(model, who);
     const NoGrad no_grad;
@@ -270,6 +313,7 @@ std::int64_t install_lora(Module& model, const LoraConfig& config,
         policies.push_back(std::make_shared<LoraLinear>(
             *layer, stored, rank, alphas.of(name, config.lora_alpha), !largest_rank));
     }
+    if (!largest_rank) warn_of_unused(model, config, layers);
 
     model.requires_grad_(false);
     for (const auto& [name, module] : saved) module->requires_grad_(true);

@@ -10,6 +10,7 @@
 #include "core/autograd/local_part.h"
 #include "core/ops.h"
 #include "gmock/gmock.h"
+#include "nn/adapters/lora.h"
 #include "nn/layers/linear.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
@@ -222,6 +223,34 @@ TEST(Accelerator, ReturnsTheStateDictOfZeroStage3In16BitsOnRequest) {
                 EXPECT_EQ(tensor.dtype(), in_16_bits ? bf16 : f32) << name;
         }
     });
+}
+
+TEST(PrepareOptimizer, RejectsAnOptimizerWhoseParametersAreAllFrozen) {
+    nn::Linear linear(2, 3);
+    optim::SGD sgd(linear.parameters(), {.lr = 0.5});
+    linear.requires_grad_(false);
+    Accelerator accelerator({.cpu = true});
+    expect_error<UsageError>(
+        {"prepare: none of the 2 parameters of an optimizer requires a gradient", "add_lora()"},
+        [&] { accelerator.prepare(linear, sgd); });
+    linear.bias.requires_grad_(true);
+    EXPECT_NO_THROW(accelerator.prepare(linear, sgd));
+}
+
+TEST(PrepareOptimizer, RejectsAnOptimizerWithoutTheParametersOfTheAdapter) {
+    struct Net : nn::Model<Net> {
+        nn::Linear first{2, 3}, head{3, 1};
+        Tensor forward(const Tensor& x) { return head(first(x)); }
+        void visit(nn::Visitor& v) override { v("first", first), v("head", head); }
+    } net;
+    optim::SGD early(net.parameters(), {.lr = 0.5});
+    // The head stays trainable, so that the optimizer has parameters that require a gradient.
+    nn::add_lora(net, {.target_modules = {"first"}, .modules_to_save = {"head"}});
+    Accelerator accelerator({.cpu = true});
+    expect_error<UsageError>({"prepare: no optimizer has the 2 parameters of the model's adapter"},
+                             [&] { accelerator.prepare(net, early); });
+    optim::SGD later(nn::trainable_parameters(net), {.lr = 0.5});
+    EXPECT_NO_THROW(accelerator.prepare(net, later));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "nn/init.h"
 #include "nn/layers/layers.h"
 #include "tests/close.h"
+#include "tests/log_capture.h"
 #include "tests/nn/golden.h"
 #include "tests/temporary_folder.h"
 
@@ -111,6 +112,21 @@ TEST(Lora, SelectsAllLinearLayersButExcludedAndSavedModules) {
     EXPECT_THAT(trainable_names(net),
                 ElementsAre("attn.query.policy.lora_A.weight", "attn.query.policy.lora_B.weight",
                             "head.weight", "head.bias"));
+}
+
+TEST(Lora, WarnsOfElementsThatSelectNoModuleAndOfPatternsThatMatchNoAdaptedLayer) {
+    Net net = seeded_net();
+    tests::LogCapture log;
+    nn::add_lora(net, {.target_modules = {"query", "q_proj"},
+                       .exclude_modules = {"head", "lm_head"},
+                       .rank_pattern = {{"query", 4}, {"value", 2}},
+                       .alpha_pattern = {{"k_.*", 2}}});
+    EXPECT_THAT(
+        log.lines(),
+        ElementsAre("add_lora: target_modules: the model has no module 'q_proj'",
+                    "add_lora: exclude_modules: the model has no module 'lm_head'",
+                    "add_lora: rank_pattern: the model has no adapted layer that matches 'value'",
+                    "add_lora: alpha_pattern: the model has no adapted layer that matches 'k_.*'"));
 }
 
 TEST(Lora, TrainsBiasesOfAllModulesOrOfAdaptedLayers) {
