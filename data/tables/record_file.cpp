@@ -46,6 +46,9 @@ class IndexedFile : public RowSource {
     std::vector<Tree> values(std::int64_t row, std::span<const std::size_t> wanted) const override {
         return file_->values(file_->read(offsets_[static_cast<std::size_t>(row)]), wanted);
     }
+    std::string location(std::int64_t row) const override {
+        return file_->location(offsets_[static_cast<std::size_t>(row)]);
+    }
 
   private:
     std::unique_ptr<RecordFile> file_;
@@ -116,9 +119,13 @@ void RecordFile::check_utf8(std::size_t begin, std::size_t end) const {
     }
 }
 
-void RecordFile::throw_at(std::size_t offset, const std::string& what) const {
+std::string RecordFile::location(std::size_t offset) const {
     const auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(offset), '\n');
-    throw_error(str("line ", line, ": ", what));
+    return str(printable(path_), ": line ", line);
+}
+
+void RecordFile::throw_at(std::size_t offset, const std::string& what) const {
+    throw FileError(str(location(offset), ": ", what));
 }
 
 void RecordFile::throw_error(const std::string& what) const {

@@ -67,6 +67,8 @@ class RecordFile {
     void scan(std::int64_t infer_rows, std::vector<std::uint64_t>* offsets);
     // Returns the offset of the first record.
     std::size_t first() const { return first_; }
+    // Returns "<path>: line <number of the line of the byte>".
+    std::string location(std::size_t offset) const;
 
   protected:
     std::string_view text() const { return text_; }

@@ -9,6 +9,7 @@
 
 #include "core/tree/tree.h"
 #include "data/tables/columns.h"
+#include "kernels/error.h"
 
 namespace axle::data {
 
@@ -21,6 +22,8 @@ class RowSource {
     // Returns the values of a row, in [0, size()), in the columns with the positions `wanted`.
     virtual std::vector<Tree> values(std::int64_t row,
                                      std::span<const std::size_t> wanted) const = 0;
+    // Returns the place of a row for error messages, as Table::location() does.
+    virtual std::string location(std::int64_t row) const { return str("row ", row); }
 };
 
 // Returns a map of the values of a row. `values` has one value for each column.

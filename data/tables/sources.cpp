@@ -84,12 +84,23 @@ class ConcatenatedRows : public SourceWithColumns {
     }
     std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
     Values values(std::int64_t row, Wanted wanted) const override {
-        const auto i =
-            static_cast<std::size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
-        return wanted_values(tables_[i].get(i == 0 ? row : row - ends_[i - 1]), wanted);
+        const std::size_t i = table_of(row);
+        return wanted_values(tables_[i].get(row_in(i, row)), wanted);
+    }
+    std::string location(std::int64_t row) const override {
+        const std::size_t i = table_of(row);
+        return tables_[i].location(row_in(i, row));
     }
 
   private:
+    // Returns the position of the table that has a row, and the position of the row in it.
+    std::size_t table_of(std::int64_t row) const {
+        return static_cast<std::size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
+    }
+    std::int64_t row_in(std::size_t table, std::int64_t row) const {
+        return table == 0 ? row : row - ends_[table - 1];
+    }
+
     std::vector<Table> tables_;
     std::vector<std::int64_t> ends_;  // for each table, the number of rows up to its last row
 };
@@ -109,6 +120,7 @@ class ReplacedColumn : public SourceWithColumns {
             if (wanted[i] == position_) values[i] = function_(std::move(values[i]));
         return values;
     }
+    std::string location(std::int64_t row) const override { return table_.location(row); }
 
   private:
     Table table_;
@@ -158,6 +170,7 @@ class MappedRows : public SourceWithColumns {
         }
         return values;
     }
+    std::string location(std::int64_t row) const override { return table_.location(row); }
 
   private:
     Tree updated(std::int64_t index) const {
@@ -189,6 +202,9 @@ class DocumentRows : public SourceWithColumns {
         record.end = file->first();
         if (!file->next(record)) return Values(wanted.size(), Tree(""));
         return file->values(record, wanted);
+    }
+    std::string location(std::int64_t row) const override {
+        return printable(paths_[static_cast<std::size_t>(row)]);
     }
 
   private:

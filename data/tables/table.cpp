@@ -112,6 +112,10 @@ Tree Table::get(std::int64_t index) const {
     return row_of(columns_, std::move(values));
 }
 
+std::string Table::location(std::int64_t index) const {
+    return source_->location(source_row(index));
+}
+
 std::shared_ptr<const Dataset> Table::share() const { return std::make_shared<Table>(*this); }
 
 std::size_t Table::position_of(const std::string& name) const {

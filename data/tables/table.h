@@ -98,6 +98,10 @@ class Table : public Dataset {
     // does not fit the inferred columns.
     Tree get(std::int64_t index) const override;
     std::shared_ptr<const Dataset> share() const override;
+    // Returns the place of a row, for error messages: "<path>: line <number>" for rows of CSV, JSON
+    // lines and text files, the path for documents, or "row <index>" for rows in memory. Throws
+    // IndexError unless 0 <= index < size().
+    std::string location(std::int64_t index) const;
 
     // --- columns
     // Returns the names, types and class names of the columns.

@@ -279,5 +279,23 @@ TEST(Table, IsShardedAndResumedByLoaders) {
     EXPECT_EQ(std::ranges::unique(all).begin(), all.end());
 }
 
+TEST(Table, NamesThePlaceOfARow) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string path = written(folder, "id,text\n0,x\n\n1,\"y\nz\"\n2,w\n");
+    const Table file = Table::from_csv(path);
+    EXPECT_EQ(file.location(0), path + ": line 2");
+    EXPECT_EQ(file.location(2), path + ": line 6");
+    const Table memory = Table::from_list({{{"id", 3}, {"text", "v"}}});
+    EXPECT_EQ(memory.location(0), "row 0");
+    const Table view = Table::concatenate({file, memory})
+                           .map([](const Tree&) {
+                               return Tree{{"new", 1}};
+                           })
+                           .select({3, 1});
+    EXPECT_EQ(view.location(0), "row 0");
+    EXPECT_EQ(view.location(1), path + ": line 4");
+    EXPECT_THROW((void)view.location(2), IndexError);
+}
+
 }  // namespace
 }  // namespace axle::data
