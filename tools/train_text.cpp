@@ -67,7 +67,6 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         "--init-from bert/ --lora-r 8 --lr 2e-4 --out runs/b\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
-    if (line.peek("steps")) s.epochs = 0;
     line.add("data", s.data, "A .csv, .tsv, .jsonl or .json file with a row for each text", true);
     line.add("init-from", s.init_from, "A folder with a BERT and its tokenizer.json", true);
     line.add("validation", s.validation, "File for validation; default: a tenth of --data");
@@ -119,7 +118,7 @@ Texts load_texts(const Settings& s) {
     if (s.validation.empty()) {
         const data::Table encoded = train.class_encode_column(s.label);
         auto parts = encoded.train_test_split(
-            {.test_size = 0.1, .seed = s.seed, .stratify_by_column = s.label});
+            {.test_size = 0.1, .seed = s.split_seed, .stratify_by_column = s.label});
         return {parts.train, parts.test, encoded.column_schema(s.label).class_names, tokenizer};
     }
     const data::Table validation = read_table(s, s.validation);

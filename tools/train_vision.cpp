@@ -69,7 +69,6 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         "  train_vision --data mnist/ --model lenet --out runs/a --eval-only --sample 10\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
-    if (line.peek("steps")) s.epochs = 0;
     line.add(
         "data", s.data,
         "Folder with MNIST's idx files (also .gz), CIFAR's binary ones, or JPEG and PNG images "

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/cuda.h"
+#include "gmock/gmock.h"
 #include "tests/environment_variable.h"
 #include "tests/sanitized.h"
 #include "tests/tools/trainer_program.h"
@@ -215,6 +216,27 @@ TEST_F(TrainGpt, RejectsInvalidAndMissingValues) {
     expect_refused(tiny("a", {"--dropout", "1.5"}), {"--dropout"});
     expect_refused(tiny("a", {"--mixed-precision", "fp4"}), {"mixed_precision", "fp4"});
     expect_refused({"--preset", "tiny"}, {"--data"});
+}
+
+TEST_F(TrainGpt, EndsWithTheStepAndTheLossWhenTheLossIsNotFinite) {
+    const Ended ended = run(tiny("a", {"--lr", "1e30"}));
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.text(), testing::ContainsRegex("the loss of step [0-9]+ is (NaN|-?inf): "));
+    EXPECT_THAT(ended.text(), testing::HasSubstr("lower --lr"));
+    EXPECT_FALSE(fs::exists(folder_ / "a/model.safetensors"));
+}
+
+TEST_F(TrainGpt, RejectsStepsTogetherWithEpochs) {
+    expect_refused(tiny("a", {"--steps", "3", "--epochs", "2"}),
+                   {"--steps and --epochs exclude each other: --steps is 3, --epochs is 2"});
+}
+
+TEST_F(TrainGpt, DoesNotCreateTheFolderThatItShouldEvaluate) {
+    expect_refused(tiny("none", {"--eval-only"}),
+                   {"--eval-only evaluates a checkpoint", folder_ / "none/checkpoints"});
+    EXPECT_FALSE(fs::exists(folder_ / "none"));
+    expect_refused(tiny("none", {"--eval-only", "--resume", "auto"}),
+                   {"--eval-only evaluates a checkpoint", folder_ / "none/checkpoints"});
 }
 
 TEST_F(TrainGpt, TrainsOnTheGivenDeviceOrReportsWhyNot) {

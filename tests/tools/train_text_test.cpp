@@ -106,6 +106,15 @@ TEST_F(TrainText, EvaluatesItsCheckpointOnAnotherFile) {
     EXPECT_NEAR(ended.result()["accuracy"], 2.0 / 3, 1e-6);
 }
 
+TEST_F(TrainText, EvaluatesOnTheSplitOfItsRunWithAnyOtherSeed) {
+    // With one update, the loss depends on the texts of the split.
+    const Ended trained = run(tiny("a", {"--seed", "3", "--steps", "1"}));
+    ASSERT_EQ(trained.code, 0) << trained.text();
+    const Ended evaluated = run(tiny("a", {"--eval-only", "--seed", "4"}));
+    ASSERT_EQ(evaluated.code, 0) << evaluated.text();
+    EXPECT_EQ(evaluated.result()["val_loss"], trained.result()["val_loss"]);
+}
+
 TEST_F(TrainText, RejectsDataWithOtherClassesAndTheFolderOfTheBaseModelAsOutput) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     std::ofstream(folder_ / "other.csv") << "text,label\nw6 good,yes\nw7 bad,no\nw8 good,yes\n";

@@ -5,20 +5,15 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
-#include "accel/loop/elastic.h"
-#include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
 #include "accel/utils/text.h"
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/files/file.h"
 #include "core/ops.h"
-#include "core/random.h"
 #include "core/system/log.h"
 #include "kernels/thread_pool.h"
-#include "tools/trainer/fingerprint.h"
 
 namespace axle::trainer {
 
@@ -29,10 +24,6 @@ namespace {
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
-}
-
-std::string file_in(const Options& options, const char* name) {
-    return (fs::path(options.out) / name).string();
 }
 
 // Writes an optional file. If writing fails with FileError, logs a warning and returns false, so
@@ -53,23 +44,6 @@ extern "C" void request_stop(int) {
     accel::request_checkpoint(accel::CheckpointRequest::save_and_stop);
 }
 
-// Returns the comma-separated parts of a text.
-std::vector<std::string> parts_of(const std::string& text) {
-    std::vector<std::string> parts;
-    std::istringstream stream(text);
-    for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-    return parts;
-}
-
-// Returns whether the data of this run are a file that begins with the data of a checkpoint and is
-// longer.
-bool data_have_grown(const Options& options, const std::string& checkpoint) {
-    const Tree identity = accel::checkpoint_label(checkpoint).identity;
-    const Tree* const saved = identity.find("data");
-    return saved != nullptr && fs::is_regular_file(options.data) &&
-           has_grown(options.data, saved->string());
-}
-
 void handle_signals() {
     struct sigaction action = {};
     action.sa_flags = SA_RESTART;
@@ -87,124 +61,11 @@ MemoryStats memory_of(Device device) {
 
 }  // namespace
 
-void Options::add_to(CommandLine& line) {
-    line.add("out", out, "Folder for metrics, checkpoints and the model");
-    line.add("resume", resume,
-             "Resume from a checkpoint folder, from the newest in --out ('latest'; 'latest-good' "
-             "skips damaged ones), or 'auto': from the newest if there is one");
-    line.add("allow-changed", allow_changed,
-             "Fields that may differ when resuming: seed, batch, lr, weight-decay, model, data");
-    line.add("seed", seed, "Random seed of weights, batches, dropout and samples");
-    line.add("threads", threads, "CPU threads; 0 uses AXLE_NUM_THREADS or all CPUs", 0, 1024);
-    line.add("steps", steps, "Optimizer updates", 1);
-    line.add("epochs", epochs, "Passes over the training data, instead of --steps", 0, 1e6);
-    line.add("batch-size", batch_size, "Samples in a micro-batch", 1);
-    line.add("gradient-accumulation-steps", accumulation, "Micro-batches in an update", 1, 1 << 20);
-    line.add("lr", lr, "Highest learning rate");
-    line.add("weight-decay", weight_decay, "Weight decay of AdamW, for matrices");
-    line.add("eval-every", eval_every,
-             "Updates between evaluations; 0 only at the end, -1 after every epoch", -1);
-    line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
-    line.add_flag("eval-only", eval_only, "Evaluate without training");
-    line.add("log-with", log_with,
-             "Trackers in addition to metrics.jsonl: tensorboard, mlflow, csv, all");
-    line.add("mixed-precision", mixed_precision, "no, fp16, bf16 or fp8");
-    line.add("device", device, "cpu or cuda");
-}
-
-void Options::apply() {
-    if (eval_only && resume.empty() && init_from.empty()) resume = "latest";
-    const Device chosen = Device::parse(device);
-    if (chosen.is_meta() || chosen.index != 0)
-        throw DeviceError("--device: must be cpu or cuda, not '" + device +
-                          "'; use CUDA_VISIBLE_DEVICES to choose a GPU");
-    processes =
-        std::make_shared<const PartialState>(accel::PartialStateOptions{.cpu = chosen.is_cpu()});
-    accumulation =
-        accel::elastic_accumulation_steps(accumulation, batch_size, processes->num_processes());
-    if (!processes->is_local_main_process()) std::cout.setstate(std::ios::failbit);
-    if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
-    create_directories(out);
-    manual_seed(seed);
-}
-
-std::int64_t Options::samples_per_update() const {
-    const auto config = accel::ParallelismConfig::from_environment();
-    const int shared = config ? config->non_data_parallel_size() / config->sp_size : 1;
-    return batch_size * accumulation * (processes ? processes->num_processes() / shared : 1);
-}
-
-std::int64_t Options::updates(double samples_per_pass) const {
-    if (epochs == 0) return steps;
-    const double passes = epochs * samples_per_pass / static_cast<double>(samples_per_update());
-    return std::max<std::int64_t>(1, std::llround(passes));
-}
-
-accel::AcceleratorOptions Options::accelerator() const {
-    std::vector<accel::LogWith> trackers;
-    for (std::string& name : parts_of(log_with)) trackers.emplace_back(std::move(name));
-    std::vector<std::pair<std::string, std::string>> fields = {
-        {"seed", std::to_string(seed)},
-        {"batch", std::to_string(samples_per_update())},
-        {"lr", str(lr)},
-        {"weight-decay", str(weight_decay)},
-    };
-    fields.insert(fields.end(), identity.begin(), identity.end());
-    return {.mixed_precision = mixed_precision,
-            .cpu = Device::parse(device).is_cpu(),
-            .log_with = std::move(trackers),
-            .project_config = {.project_dir = out,
-                               .automatic_checkpoint_naming = true,
-                               .total_limit = 2,
-                               .identity = std::move(fields)},
-            // The plugin takes precedence over the environment, which apply() has read.
-            .gradient_accumulation_plugin =
-                accel::GradientAccumulationPlugin{.num_steps = static_cast<int>(accumulation)},
-            .scheduler_steps = accel::SchedulerSteps::per_update};
-}
-
-optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
-    std::vector<Tensor> matrices, vectors;
-    for (const Tensor& p : model.parameters()) (p.dim() >= 2 ? matrices : vectors).push_back(p);
-    std::vector<optim::AdamW::Group> groups = {{matrices, options}};
-    options.weight_decay = 0;
-    optim::AdamW::Group undecayed(vectors, options);
-    if (!vectors.empty()) groups.push_back(std::move(undecayed));
-    return optim::AdamW(groups);
-}
-
-std::string resume(const Options& options, Accelerator& accelerator) {
-    const std::string& from = options.resume;
-    if (from.empty()) return "";
-    const std::string checkpoints = file_in(options, "checkpoints");
-    if (from == "auto") {
-        const accel::CheckpointList list = accel::list_checkpoints(checkpoints);
-        if (list.entries.empty() && list.damaged.empty()) return "";
-    }
-    const bool is_good = from == "latest-good";
-    std::string path = from;
-    if (from == "auto" || from == "latest" || is_good) {
-        const auto newest = is_good ? accel::latest_good_checkpoint(checkpoints)
-                                    : accel::latest_checkpoint(checkpoints);
-        if (!newest)
-            throw FileError(printable(checkpoints) + (is_good ? ": contains no undamaged checkpoint"
-                                                              : ": contains no checkpoint"));
-        path = *newest;
-    }
-    std::vector<std::string> changed = parts_of(options.allow_changed);
-    if (accel::is_checkpoint(path) && data_have_grown(options, path)) {
-        changed.emplace_back("data");
-        accelerator.print("the data have grown since ", path, " was saved");
-    }
-    return accelerator.load_state(
-        path, {.check_identity = !options.eval_only, .changed_identity = std::move(changed)});
-}
-
 Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
     handle_signals();
     accelerator_.register_for_checkpointing(progress_);
-    const std::string checkpoints = file_in(options_, "checkpoints");
+    const std::string checkpoints = options_.path_of("checkpoints");
     if (!done() && accelerator_.is_main_process()) owner_ = accel::FolderOwner::claim(checkpoints);
     checkpoint_ = resume(options_, accelerator_);
     // If the folder has checkpoints of an earlier run, the numbers of new checkpoints continue
@@ -214,7 +75,7 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     start_ = update_start_ = Clock::now();
     if (done()) return;
     if (accelerator_.is_main_process()) {
-        metrics_.emplace(file_in(options_, "metrics.jsonl"), progress_.step);
+        metrics_.emplace(options_.path_of("metrics.jsonl"), progress_.step);
         start_profile();
     }
     start_trackers();
@@ -240,7 +101,7 @@ void Run::start_profile() {
                 std::erase_if(operations_,
                               [](const profiler::Row& row) { return row.name == "ProfilerStep*"; });
                 optional_output(
-                    [&] { session.export_chrome_trace(file_in(options_, "trace.json")); });
+                    [&] { session.export_chrome_trace(options_.path_of("trace.json")); });
             },
         .profile_memory = true});
 }
@@ -273,6 +134,34 @@ double Run::mean_loss() {
     return mean.item();
 }
 
+void Run::throw_numerics(const std::string& what, double loss) {
+    if (bar_) bar_->close();
+    throw NumericsError(
+        str(what, " is ", std::isnan(loss) ? "NaN" : str(loss), ": use a lower --lr",
+            options_.mixed_precision == "no" ? "" : " or --mixed-precision no",
+            checkpoint_.empty() ? "" : "; the last checkpoint is ", printable(checkpoint_)));
+}
+
+// Throws NumericsError if the loss is not finite, unless the gradient scaler skipped the update.
+void Run::check_loss(double mean) {
+    // A loss scale of 2^16, the first one, is 1 after this number of skipped updates.
+    constexpr int kMaxSkipped = 16;
+    if (std::isfinite(mean)) {
+        skipped_ = 0;
+        return;
+    }
+    if (options_.mixed_precision != "fp16" || !accelerator_.optimizer_step_was_skipped() ||
+        ++skipped_ >= kMaxSkipped)
+        throw_numerics(str("the loss of step ", progress_.step), mean);
+}
+
+void Run::evaluate() {
+    evaluation_ = plan_.evaluate();
+    const Tree* const loss = evaluation_.find("val_loss");
+    if (loss != nullptr && !std::isfinite(loss->number()))
+        throw_numerics(str("val_loss after step ", progress_.step), loss->number());
+}
+
 void Run::end_update() {
     if (!bar_)
         throw UsageError(
@@ -280,6 +169,7 @@ void Run::end_update() {
                 progress_.step));
     ++progress_.step, ++updates_;
     const double mean = mean_loss();
+    check_loss(mean);
     const double seconds = seconds_between(update_start_, Clock::now());
     training_seconds_ += seconds;
 
@@ -292,7 +182,7 @@ void Run::end_update() {
     row.set(plan_.unit + "_per_s", plan_.per_update / seconds);
     row.set("memory_bytes", memory().current);
     if (due(options_.eval_every)) {
-        evaluation_ = plan_.evaluate();
+        evaluate();
         std::string line = str("step ", progress_.step, ":");
         for (const auto& [key, value] : evaluation_.entries()) {
             row.set(key, value);
@@ -344,7 +234,7 @@ Outcome Run::finish() {
         if (profile_) profile_->stop();
         accelerator_.end_training();
     } else {
-        evaluation_ = plan_.evaluate();
+        evaluate();
     }
     const bool trained = updates_ > 0;
     Tree summary = evaluation_;
@@ -360,14 +250,14 @@ Outcome Run::finish() {
 }
 
 std::string write_report(const Options& options, const Outcome& outcome, Report report) {
-    const std::string path = file_in(options, "report.html");
+    const std::string path = options.path_of("report.html");
     if (options.processes && !options.processes->is_main_process()) return path;
     for (const auto& [key, value] : outcome.summary.entries())
         if (value.is_number() && key != "threads" && key != "processes")
             report.results.set(key, value);
     report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
     // The file may not exist, because a resumed run without remaining updates writes no metrics.
-    const std::string metrics = file_in(options, "metrics.jsonl");
+    const std::string metrics = options.path_of("metrics.jsonl");
     if (fs::exists(metrics)) report.metrics = read_metrics(metrics);
     report.configuration = options.values;
     report.environment = environment();

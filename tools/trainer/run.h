@@ -29,13 +29,17 @@ struct Options {
     std::string data, out, preset, resume;
     std::string allow_changed;  // comma-separated fields of the identity that may change
     std::int64_t steps = 0;     // number of updates
-    double epochs = 0;  // number of passes over the training data; if not 0, replaces `steps`
+    double epochs = 0;       // number of passes over the training data; if not 0, replaces `steps`
+    bool has_steps = false;  // whether the command line or the file of --config has --steps
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
     // The numbers of updates between two evaluations, and between two checkpoints. 0 means only at
     // the end; eval_every = -1 means after every epoch.
     std::int64_t eval_every = 0, save_every = 0;
     std::uint64_t seed = 1;
+    // The seed of the split into training and validation data, set by apply(): `seed`, or the seed
+    // of the evaluated run if eval_only is true.
+    std::uint64_t split_seed = 1;
     std::int64_t threads = 0;  // number of threads; 0: the default of Axle
     bool eval_only = false;
     std::string init_from;  // initial weights; only an option of programs that can load them
@@ -50,16 +54,20 @@ struct Options {
     std::shared_ptr<const PartialState> processes = nullptr;
 
     // Declares the options, except `data`, `preset`, `clip` and `init_from`, with their current
-    // values as defaults.
+    // values as defaults. If --steps is given, the default of `epochs` is 0.
     void add_to(CommandLine& line);
     // Sets up processes, threads, seed, device and the folder `out`. After this, only one process
     // of each machine writes to std::cout. With eval_only, `resume` becomes "latest" if neither
     // `resume` nor `init_from` is set. Throws DeviceError, FileError or CommError if a step fails.
+    // Throws UsageError if --steps and --epochs are given, and FileError if eval_only is true and
+    // the checkpoint of `resume` does not exist.
     //
     // Sets `accumulation` to ACCELERATE_GRADIENT_ACCUMULATION_STEPS if this variable is set. If
     // axle launch has restarted the job on fewer machines, increases it, so that an update has the
     // same number of samples as on all machines. Throws ValueError if that is not possible.
     void apply();
+    // Returns the path of a file in `out`.
+    std::string path_of(const char* name) const;
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;
     // Returns the number of updates of a run: `steps`, or the updates of `epochs`, rounded, but at
@@ -70,7 +78,8 @@ struct Options {
     accel::AcceleratorOptions accelerator() const;
 };
 
-// Returns an AdamW optimizer that applies weight decay to parameters with at least two dimensions,
+// Returns an AdamW optimizer of the parameters that require a gradient, which applies weight decay
+// to parameters with at least two dimensions,
 // such as matrices, embeddings and convolution kernels, but not to biases and weights of norms.
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
 
@@ -81,13 +90,17 @@ struct Progress : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { step = state["step"].integer(); }
 };
 
+// Returns the path of the checkpoint that the option --resume selects, or "" without this option or
+// if "auto" finds no checkpoint. Throws FileError if "latest" or "latest-good" finds no checkpoint,
+// or if the newest checkpoint is damaged and --resume is "auto" or "latest".
+std::string checkpoint_to_resume(const Options& options);
+
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
 // without this option or if "auto" finds no checkpoint. Unless eval_only is true, compares the
 // checkpoint's run with this run. Throws ValueError if the seed, batch size, learning rate, weight
 // decay, model or data differ, unless --allow-changed names the field. Data that have grown are
-// accepted. The number of steps may change. Throws FileError if "latest" or "latest-good" finds no
-// checkpoint, if the newest checkpoint is damaged and --resume is "auto" or "latest", or if the
-// checkpoint cannot be read.
+// accepted. The number of steps may change. Throws the errors of checkpoint_to_resume(), and
+// FileError if the checkpoint cannot be read.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
@@ -145,10 +158,13 @@ class Run {
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
     // called after every update. If a checkpoint cannot be written, logs a warning and tries again
     // at the next interval; throws FileError if it is the run's last checkpoint, or if a signal
-    // ends the run. Throws UsageError if the run had no updates left when it started.
+    // ends the run. Throws UsageError if the run had no updates left when it started. Throws
+    // NumericsError if the mean loss of the update or a loss of the evaluation ("val_loss") is NaN
+    // or infinite; then nothing is saved. In fp16, updates that the gradient scaler skips may have
+    // such a loss, but not 16 in sequence.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If no updates were left at
-    // the start of the run, evaluates first.
+    // the start of the run, evaluates first, and throws the NumericsError of end_update().
     Outcome finish();
 
   private:
@@ -159,6 +175,9 @@ class Run {
     void save();
     void obey_signals();
     double mean_loss();
+    void check_loss(double mean);
+    void evaluate();
+    [[noreturn]] void throw_numerics(const std::string& what, double loss);
     bool due(std::int64_t every) const;
     MemoryStats memory() const;  // memory of the training device
 
@@ -175,6 +194,7 @@ class Run {
     Clock::time_point start_, update_start_;
     Tensor loss_sum_;              // sum over the micro-batches of an update
     std::int64_t loss_count_ = 0;  // number of losses in loss_sum_
+    int skipped_ = 0;  // the number of updates in sequence that were skipped with an invalid loss
     double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // number of updates since the program started
     std::int64_t saved_ = -1;   // the step of the last checkpoint that was saved
