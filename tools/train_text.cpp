@@ -27,6 +27,8 @@
 #include "optim/adam.h"
 #include "optim/schedules/get_scheduler.h"
 #include "tools/trainer/fingerprint.h"
+#include "tools/trainer/language_model.h"
+#include "tools/trainer/lora_options.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;
@@ -38,7 +40,8 @@ using Classifier = nn::BertForSequenceClassification;
 struct Settings : trainer::Options {
     std::string validation;  // a file, or "" to validate on a tenth of the training file
     std::string text = "text", pair, label = "label";  // names of columns
-    std::int64_t max_length = 128, workers = 1, sample = 8, lora_r = 0;
+    std::int64_t max_length = 128, workers = 1, sample = 8;
+    trainer::LoraOptions lora{.targets = "query,value"};
     double warmup = 0.1;  // the fraction of the updates
 };
 
@@ -77,7 +80,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     s.add_to(line);
     line.add("max-length", s.max_length, "Tokens of a text; longer texts are truncated", 3);
     line.add("warmup", s.warmup, "Fraction of the updates with increasing learning rate", 0, 1);
-    line.add("lora-r", s.lora_r, "Train a LoRA adapter of this rank; 0: all parameters", 0, 4096);
+    s.lora.add_to(line);
     line.add("workers", s.workers, "Threads that tokenize batches", 0, 256);
     line.add("sample", s.sample, "Predictions to show at the end");
     if (!line.parse()) return std::nullopt;
@@ -221,7 +224,7 @@ trainer::Outcome only_evaluate(const Settings& s, const Texts& texts, Classifier
 
 // Writes the model or, with --lora-r, the adapter, and the tokenizer.
 void save(const Settings& s, const Classifier& model) {
-    if (s.lora_r > 0) {
+    if (s.lora.is_used()) {
         nn::save_adapter(model, s.out);
         // The names of the classes.
         write_file_atomically((fs::path(s.out) / "config.json").string(),
@@ -229,10 +232,7 @@ void save(const Settings& s, const Classifier& model) {
     } else {
         model.save_pretrained(s.out);
     }
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-        if (const fs::path from = fs::path(s.init_from) / name; fs::exists(from))
-            write_file_atomically((fs::path(s.out) / name).string(),
-                                  read_file(from.string(), std::int64_t{256} << 20));
+    trainer::copy_tokenizer(s.init_from, s.out);
 }
 
 trainer::Outcome train(const Settings& s, const Texts& texts, Classifier& classifier) {
@@ -340,15 +340,13 @@ int run(Settings s) {
     model.config.labels = texts.classes;
     if (s.max_length > model.config.max_position_embeddings)
         s.max_length = model.config.max_position_embeddings;
-    if (s.lora_r > 0)
-        nn::add_lora(model, {.r = s.lora_r,
-                             .lora_alpha = 2 * static_cast<double>(s.lora_r),
-                             .target_modules = {"query", "value"},
-                             // Files of a masked language model have no pooler.
-                             .modules_to_save = {"pooler"},
-                             .base_model_name_or_path = s.init_from,
-                             .task_type = "SEQ_CLS"});
-    s.identity = {{"model", str(model.num_parameters(), " parameters, LoRA rank ", s.lora_r)},
+    if (s.lora.is_used()) {
+        nn::LoraConfig config = s.lora.config(s.init_from, "SEQ_CLS");
+        // Files of a masked language model have no pooler.
+        config.modules_to_save = {"pooler"};
+        nn::add_lora(model, config);
+    }
+    s.identity = {{"model", str(model.num_parameters(), " parameters, LoRA rank ", s.lora.r)},
                   {"data", trainer::fingerprint(s.data)}};
     std::cout << "model: " << model.num_parameters() << " parameters; texts: " << texts.train.size()
               << " to train, " << texts.validation.size() << " to validate, "

@@ -98,6 +98,54 @@ TEST_F(AxleGenerate, AppliesAnAdapter) {
     EXPECT_THAT(ended.out, ElementsAre(expected));
 }
 
+TEST_F(AxleGenerate, AcceptsTheFileOfTheWeights) {
+    const Ended ended = run({"generate", model_ + "/model.safetensors", "--max-new-tokens", "10",
+                             "--prompt", "w5 w17 w42", "--temperature", "0"});
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_THAT(ended.out, ElementsAre(recorded(Tree::map())));
+}
+
+TEST_F(AxleGenerate, WritesTheAnswerToAPromptInAChat) {
+    const std::string folder = folder_ / "chat";
+    Tree words{{"?", 0}, {"<|im_start|>", 1}, {"<|im_end|>", 2}, {"user", 3}, {"assistant", 4}};
+    for (int i = 5; i < 61; ++i) words.set("w" + std::to_string(i), i);
+    Tree added = Tree::list();
+    for (const int id : {1, 2})
+        added.push_back(Tree{{"id", id},
+                             {"content", id == 1 ? "<|im_start|>" : "<|im_end|>"},
+                             {"single_word", false},
+                             {"lstrip", false},
+                             {"rstrip", false},
+                             {"normalized", false},
+                             {"special", true}});
+    fs::copy(model_, folder);
+    const Tree tokenizer{{"version", "1.0"},
+                         {"truncation", {}},
+                         {"padding", {}},
+                         {"added_tokens", added},
+                         {"normalizer", {}},
+                         {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+                         {"post_processor", {}},
+                         {"decoder", {}},
+                         {"model", {{"type", "WordLevel"}, {"vocab", words}, {"unk_token", "?"}}}};
+    write_file_atomically(folder + "/tokenizer.json", to_json(tokenizer));
+    // The ids of "<|im_start|>user\nw9<|im_end|>\n<|im_start|>assistant\n".
+    const std::vector<std::int64_t> prompt = {1, 3, 9, 2, 1, 4};
+    nn::Gpt model = nn::Gpt::from_pretrained(folder);
+    const auto ids = model.generate(prompt, 10, {.temperature = 0, .eos_token_id = {2}});
+    std::string expected;
+    for (std::size_t i = prompt.size(); i < ids.size() && ids[i] != 2; ++i)
+        if (ids[i] != 1)
+            expected += (expected.empty() ? "" : " ") +
+                        words.entries()[static_cast<std::size_t>(ids[i])].key;
+    const Ended ended = run({"generate", folder, "--max-new-tokens", "10", "--prompt", "w9",
+                             "--chat", "chatml", "--temperature", "0"});
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    ASSERT_EQ(ended.out.size(), 1u);
+    EXPECT_THAT(ended.out[0], HasSubstr(expected));
+    EXPECT_NE(generate({"--prompt", "w9", "--chat", "alpaca"}).code, 0);
+}
+
 TEST_F(AxleGenerate, RejectsInvalidFlagsEmptyPromptsAndUnsupportedModels) {
     const auto rejects = [&](const Arguments& flags, const std::string& words) {
         const Ended ended = generate(flags);

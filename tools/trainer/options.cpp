@@ -83,8 +83,9 @@ void Options::add_to(CommandLine& line) {
     line.add("eval-every", eval_every,
              "Updates between evaluations; 0 only at the end, -1 after every epoch", -1);
     line.add("save-every", save_every, "Updates between checkpoints; 0 only at the end");
-    line.add_flag("eval-only", eval_only,
-                  "Evaluate a checkpoint in --out, on the validation data of its run");
+    line.add_flag(
+        "eval-only", eval_only,
+        "Evaluate a checkpoint in --out without training, on the validation data of its run");
     line.add("log-with", log_with,
              "Trackers in addition to metrics.jsonl: tensorboard, mlflow, csv, all");
     line.add("mixed-precision", mixed_precision, "no, fp16, bf16 or fp8");

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "core/random.h"
 #include "core/tree/tree.h"
 #include "data/files/text.h"
+#include "data/instructions/documents.h"
 #include "data/tokenizers/pretrained_tokenizer.h"
 #include "nn/adapters/lora.h"
 #include "nn/models/gpt.h"
@@ -22,55 +22,53 @@
 #include "nn/models/text/mixtral.h"
 #include "tools/axle/commands.h"
 #include "tools/options/options.h"
+#include "tools/trainer/language_model.h"
 
 namespace axle::launcher {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct GenerateSettings {
-    std::string model, prompt, adapter, tokenizer, dtype = "float32";
+    std::string model, prompt, chat, adapter, tokenizer, dtype = "float32";
     std::vector<std::string> stop;
     std::int64_t max_new_tokens = 100;
     std::uint64_t seed = 0;
     nn::GenerateOptions options{.temperature = 0.8};
 };
 
-std::string tokenizer_path(const GenerateSettings& s) {
-    return (fs::path(s.model) / "tokenizer.json").string();
-}
-
-// Returns whether the file has the vocabulary of a CharTokenizer, as train_gpt writes it.
-bool has_characters(const std::string& path) {
-    const Tree fields = from_json(read_file(path, std::int64_t{256} << 20));
-    const Tree* const type = fields.is_map() ? fields.find("type") : nullptr;
-    return type != nullptr && type->is_string() && type->string() == "char";
-}
-
 // The tokenizer of the model, which also converts generated tokens to text one by one.
 class Text {
   public:
     Text(const GenerateSettings& s, std::int64_t vocab_size) {
-        constexpr std::int64_t kBytes = 256, kMaxCharacters = std::int64_t{16} << 20;
-        const std::string path = tokenizer_path(s);
-        if (s.tokenizer == "byte" || (vocab_size == kBytes && !fs::exists(path))) {
+        if (s.tokenizer == "byte")
             tokenizer_ = std::make_unique<data::ByteTokenizer>();
-        } else if (has_characters(path)) {
-            tokenizer_ = std::make_unique<data::CharTokenizer>(
-                data::CharTokenizer::from_json(read_file(path, kMaxCharacters)));
-        } else {
-            auto pretrained = data::PretrainedTokenizer::from_pretrained(s.model);
-            stream_.emplace(pretrained);
-            tokenizer_ = std::make_unique<data::PretrainedTokenizer>(std::move(pretrained));
-        }
+        else
+            tokenizer_ = trainer::model_tokenizer(s.model, vocab_size);
+        using Pretrained = const data::PretrainedTokenizer*;
+        if (const auto* pretrained = dynamic_cast<Pretrained>(tokenizer_.get()))
+            stream_.emplace(*pretrained);
     }
 
     // Returns the ids of the prompt, and passes them to next(). Called once, before the generated
     // tokens.
     std::vector<std::int64_t> encode(const std::string& prompt) {
-        std::vector<std::int64_t> ids = tokenizer_->encode(prompt);
-        for (const std::int64_t id : ids) next(id);
-        return ids;
+        return begin(tokenizer_->encode(prompt));
+    }
+    // Returns the ids of a chat in which the prompt is a message of the user, and passes them to
+    // next(). Adds the token that ends the answer to `ends`, or its text to `stops` if it is
+    // several tokens.
+    std::vector<std::int64_t> encode_chat(const std::string& prompt, const std::string& name,
+                                          std::vector<std::int64_t>& ends,
+                                          std::vector<std::string>& stops) {
+        const auto format = data::chat_template_for(*tokenizer_, name);
+        const std::vector<std::int64_t> end =
+            data::encode_parts(*tokenizer_, {{{format.end_token(), true}}}, false).ids;
+        if (end.size() == 1)
+            ends.push_back(end[0]);
+        else
+            stops.push_back(format.end_token());
+        const data::ChatMessage message{"user", prompt};
+        return begin(
+            data::encode_parts(*tokenizer_, format.render({&message, 1}, true), false).ids);
     }
     // Returns the text that a token completes.
     // Ids without a token, which padded vocabularies have, complete no text.
@@ -81,6 +79,11 @@ class Text {
     std::string finish() { return stream_ ? stream_->finish() : ""; }
 
   private:
+    std::vector<std::int64_t> begin(std::vector<std::int64_t> ids) {
+        for (const std::int64_t id : ids) next(id);
+        return ids;
+    }
+
     std::unique_ptr<data::Tokenizer> tokenizer_;
     std::optional<data::DecodeStream> stream_;
 };
@@ -145,14 +148,17 @@ int write_text(GenerateSettings s) {
     }
     if (s.dtype == "bfloat16") model.to(bf16);
     Text text(s, model.config.vocab_size);
-    const std::vector<std::int64_t> prompt = text.encode(s.prompt);
+    s.options.eos_token_id = end_ids(model);
+    const bool is_chat = !s.chat.empty();
+    const std::vector<std::int64_t> prompt =
+        is_chat ? text.encode_chat(s.prompt, s.chat, s.options.eos_token_id, s.stop)
+                : text.encode(s.prompt);
     if (prompt.empty())
         throw ValueError(
             str("--prompt: the text must have at least one token: ", in_quotes(s.prompt)));
 
     manual_seed(s.seed);
-    s.options.eos_token_id = end_ids(model);
-    Output output(s.stop, s.prompt);
+    Output output(s.stop, is_chat ? "" : s.prompt);
     if (s.options.num_beams == 1)
         s.options.on_token = [&](std::int64_t, std::int64_t token) {
             return output.write(text.next(token));
@@ -171,25 +177,17 @@ int write_text(GenerateSettings s) {
     return 0;
 }
 
-std::string model_type(const std::string& folder) {
-    constexpr std::int64_t kLargestConfig = std::int64_t{2} << 20;
-    const std::string path = (fs::path(folder) / "config.json").string();
-    const Tree fields = from_json(read_file(path, kLargestConfig));
-    const Tree* const type = fields.is_map() ? fields.find("model_type") : nullptr;
-    return type != nullptr && type->is_string() ? type->string() : "";
-}
-
 }  // namespace
 
 int run_generate(std::vector<std::string> arguments) {
     tools::Options options(
         "Continues a text with a language model. MODEL is a folder in the layout of Hugging Face, "
-        "with config.json (gpt2, llama or mixtral), the weights and tokenizer.json. The text goes "
-        "to stdout while it is generated.",
+        "with config.json (gpt2, llama or mixtral), the weights and tokenizer.json, or a "
+        ".safetensors file in such a folder. The text goes to stdout while it is generated.",
         "axle generate");
     options.show_defaults();
     GenerateSettings s;
-    options.add("model", s.model, "The folder of the model").required();
+    options.add("model", s.model, "The folder of the model, or its file").required();
     options.add("--prompt", s.prompt, "The text to continue").required();
     options.add("--max-new-tokens", s.max_new_tokens, "The largest number of tokens to add")
         .range(std::int64_t{1}, std::int64_t{1} << 31);
@@ -207,6 +205,10 @@ int run_generate(std::vector<std::string> arguments) {
     options.add("--num-beams", s.options.num_beams, "Above 1: beam search, without a temperature")
         .range(std::int64_t{1}, std::int64_t{1024});
     options.add("--stop", s.stop, "End after this text; can be repeated").repeatable();
+    options
+        .add("--chat", s.chat,
+             "The prompt is a message of the user in this format: chatml or llama3")
+        .one_of({"", "chatml", "llama3"});
     options.add("--seed", s.seed, "Seed of the random numbers");
     options.add("--adapter", s.adapter, "A LoRA adapter to apply, a folder in PEFT's format");
     options.add("--tokenizer", s.tokenizer, "byte: the tokens are bytes").one_of({"", "byte"});
@@ -217,7 +219,7 @@ int run_generate(std::vector<std::string> arguments) {
     for (const std::string& stop : s.stop)
         if (stop.empty()) throw UsageError("--stop: the text must not be empty");
 
-    const std::string type = model_type(s.model);
+    const std::string type = trainer::model_type(s.model);
     if (type == "gpt2") return write_text<nn::Gpt>(std::move(s));
     if (type == "llama") return write_text<nn::Llama>(std::move(s));
     if (type == "mixtral") return write_text<nn::Mixtral>(std::move(s));
