@@ -350,8 +350,10 @@ int run_pretrained(Settings s) {
 }
 
 int start(Settings s) {
-    // The adapter is only in the checkpoint.
-    if (s.eval_only && s.lora.is_used() && s.resume.empty()) s.resume = "latest";
+    // Without a checkpoint, the model of --init-from is evaluated. It has no adapter.
+    if (s.eval_only && s.resume.empty() && !s.init_from.empty() &&
+        (s.lora.is_used() || fs::exists(s.path_of("checkpoints"))))
+        s.resume = "latest";
     std::error_code missing;
     if (!s.init_from.empty() && fs::equivalent(s.out, s.init_from, missing))
         throw UsageError(

@@ -4,10 +4,10 @@
 #include <iostream>
 
 #include <axle/axle.h>
+#include <axle/data/instructions/documents.h>
 #include <axle/nn/adapters/lora.h>
 
 using axle::Tensor;
-using axle::Tree;
 namespace data = axle::data;
 namespace nn = axle::nn;
 
@@ -30,46 +30,32 @@ void write_files() {
         .save_pretrained("base");
     std::ofstream lines("questions.jsonl");
     for (int i = 0; i < 64; ++i)
-        lines << R"({"prompt": "Say )" << i % 8 << R"(: ", "answer": ")" << i % 8 << i % 8
+        lines << R"({"prompt": "Say )" << i % 8 << R"(: ", "completion": ")" << i % 8 << i % 8
               << R"(.\n"})" << '\n';
 }
 
-// [rows]
-// Returns the ids and labels of a question and its answer. A label is the token after an id. The
-// label -100 is ignored by the loss, so that the model learns only the answers.
-Tree tokenize(const data::Tokenizer& tokenizer, const Tree& row) {
-    std::vector<std::int64_t> ids = tokenizer.encode(row["prompt"].string());
-    const std::size_t prompt = ids.size();
-    for (std::int64_t id : tokenizer.encode(row["answer"].string())) ids.push_back(id);
-    std::vector<std::int64_t> labels(ids.size(), -100);
-    for (std::size_t i = 1; i < ids.size(); ++i)
-        if (i >= prompt) labels[i - 1] = ids[i];
-    return Tree{{"input_ids", axle::tensor(ids)}, {"labels", axle::tensor(labels)}};
-}
-// [/rows]
-
 void train() {
     double first = 0, last = 0;
+    // [rows]
+    const data::ByteTokenizer tokenizer;
+    const data::DocumentDataset rows(data::Table::from_json("questions.jsonl"), tokenizer,
+                                     {.max_length = 64, .packing = data::Packing::best_fit});
+    check(rows.num_documents() == 64 && rows.size() == 13);  // 5 documents in a sample
+    // [/rows]
     // [train]
     axle::Accelerator accelerator;
     nn::Llama model = nn::Llama::from_pretrained("base");
     nn::add_lora(model, {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}});
     model.train();
 
-    const data::ByteTokenizer tokenizer;
-    const auto rows = data::Table::from_json("questions.jsonl")
-                          .map([&](const Tree& row) { return tokenize(tokenizer, row); },
-                               {.remove_columns = {"prompt", "answer"}});
-    data::DataLoader train_loader(
-        rows, {.batch_size = 16,
-               .shuffle = true,
-               .collate_fn = data::padding_collate({.padding_values = {{"labels", -100}}})});
+    data::DataLoader train_loader(rows, {.batch_size = 4, .shuffle = true});
     axle::optim::AdamW adamw(nn::trainable_parameters(model), {.lr = 1e-2});
     auto [prepared, optimizer, loader] = accelerator.prepare(model, adamw, train_loader);
 
     for (int epoch = 0; epoch < 15; ++epoch)
         for (auto& batch : loader) {
-            const Tensor loss = prepared.loss(batch["input_ids"], batch["labels"]);
+            const Tensor loss =
+                prepared.loss(batch["input_ids"], batch["labels"], {}, batch["position_ids"]);
             accelerator.backward(loss);
             optimizer.step();
             optimizer.zero_grad();

@@ -132,6 +132,18 @@ TEST_F(TrainGptDocuments, TunesALlamaWithItsTokenizerAndResumes) {
     EXPECT_TRUE(TrainerTest::model("b") == TrainerTest::model("a"));
 }
 
+TEST_F(TrainGptDocuments, EvaluatesTheCheckpointAndNotTheModelThatItStartedFrom) {
+    ASSERT_EQ(run(tiny("answers.jsonl", "base", {"--steps", "5"})).code, 0);
+    const Arguments from = tiny("answers.jsonl", "a", {"--init-from", folder_ / "base"});
+    const Ended tuned = run(from);
+    ASSERT_EQ(tuned.code, 0) << tuned.text();
+    Arguments evaluation = from;
+    evaluation.insert(evaluation.end(), {"--eval-only"});
+    const Ended evaluated = run(evaluation);
+    ASSERT_EQ(evaluated.code, 0) << evaluated.text();
+    EXPECT_EQ(evaluated.result()["val_loss"], tuned.result()["val_loss"]);
+}
+
 TEST_F(TrainGptDocuments, RejectsRowsAndOptionsThatItCannotUse) {
     const auto rejects = [&](const Arguments& flags, const Arguments& words) {
         expect_refused(flags, words);
