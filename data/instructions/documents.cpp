@@ -30,7 +30,7 @@ const std::string& text_of(const Tree& value, const std::string& name) {
 }
 
 std::vector<ChatMessage> messages_of(const Tree& value) {
-    if (!value.is_list() || value.size() == 0)
+    if (!value.is_list() || value.elements().empty())
         throw ValueError(str("'messages' must be a list of messages: ", printable(str(value), 80)));
     std::vector<ChatMessage> messages;
     for (const Tree& one : value.elements()) {
