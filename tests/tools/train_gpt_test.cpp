@@ -226,6 +226,17 @@ TEST_F(TrainGpt, EndsWithTheStepAndTheLossWhenTheLossIsNotFinite) {
     EXPECT_FALSE(fs::exists(folder_ / "a/model.safetensors"));
 }
 
+// The gradient scaler skips updates with infinite gradients, which can have such a loss.
+TEST_F(TrainGpt, EndsInFp16AfterSixteenSkippedUpdatesWithALossThatIsNotFinite) {
+    const Ended ended = run(tiny(
+        "a", {"--lr", "1e30", "--mixed-precision", "fp16", "--eval-every", "0", "--steps", "100"}));
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.text(), testing::ContainsRegex("the loss of step (1[6-9]|2[0-9]) is NaN: "));
+    EXPECT_THAT(ended.text(), testing::HasSubstr("--mixed-precision no"));
+    // Checkpoints are due every ten updates, but the parameters are NaN.
+    EXPECT_FALSE(has_checkpoint("a"));
+}
+
 TEST_F(TrainGpt, RejectsStepsTogetherWithEpochs) {
     expect_refused(tiny("a", {"--steps", "3", "--epochs", "2"}),
                    {"--steps and --epochs exclude each other: --steps is 3, --epochs is 2"});

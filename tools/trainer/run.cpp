@@ -195,7 +195,8 @@ void Run::end_update() {
     }
     if (profile_) profile_->step();
     accelerator_.log(row, progress_.step);
-    if (due(options_.save_every)) save();
+    // While losses are not finite, the parameters may be NaN. The last update was evaluated.
+    if (due(options_.save_every) && (skipped_ == 0 || done())) save();
     obey_signals();
     bar_->update(progress_.step, str("loss ", mean, "  ", accel::human_bytes(memory().peak)));
     update_start_ = Clock::now();

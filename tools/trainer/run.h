@@ -161,7 +161,7 @@ class Run {
     // ends the run. Throws UsageError if the run had no updates left when it started. Throws
     // NumericsError if the mean loss of the update or a loss of the evaluation ("val_loss") is NaN
     // or infinite; then nothing is saved. In fp16, updates that the gradient scaler skips may have
-    // such a loss, but not 16 in sequence.
+    // such a loss, but not 16 in sequence, and no checkpoint is saved after them.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If no updates were left at
     // the start of the run, evaluates first, and throws the NumericsError of end_update().
