@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files/file.h"
+#include "core/tree/large_integers.h"
 #include "core/tree/tree.h"
 #include "core/tree/tree_checks.h"
 #include "kernels/error.h"
@@ -153,7 +154,8 @@ class Writer {
 // vector contains the open lists and maps; each of them moves into its parent when it is closed.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
-    explicit Reader(std::size_t max_memory) : max_memory_(max_memory), left_(max_memory) {}
+    Reader(std::size_t max_memory, bool rounds_integers)
+        : max_memory_(max_memory), left_(max_memory), rounds_integers_(rounds_integers) {}
 
     Tree root;
 
@@ -161,14 +163,14 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     bool boolean(bool value) override { return add(value); }
     bool number_integer(number_integer_t value) override { return add(value); }
     bool number_unsigned(number_unsigned_t value) override {
-        if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-            throw ValueError(str("from_json: an integer exceeds int64: ", value));
-        return add(static_cast<std::int64_t>(value));
+        if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+            return add(static_cast<std::int64_t>(value));
+        check_large(std::to_string(value));
+        return add(static_cast<double>(value));
     }
     // `digits` contains the decimal point of the program's locale, so `value` is used instead.
     bool number_float(number_float_t value, const string_t& digits) override {
-        if (digits.find_first_not_of("-0123456789") == std::string::npos)
-            throw ValueError(str("from_json: an integer exceeds int64: ", printable(digits)));
+        if (digits.find_first_not_of("-0123456789") == std::string::npos) check_large(digits);
         return add(value);
     }
     bool string(string_t& value) override {
@@ -198,6 +200,10 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     }
 
   private:
+    void check_large(const std::string& digits) const {
+        if (!rounds_integers_)
+            throw ValueError(str("from_json: an integer exceeds int64: ", printable(digits)));
+    }
     bool open(Tree container) {
         open_.push_back(std::move(container));
         check_depth("from_json", static_cast<int>(open_.size()));
@@ -234,7 +240,17 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
 
     std::vector<Tree> open_;
     std::size_t max_memory_, left_;
+    bool rounds_integers_;  // whether integers beyond int64 become numbers
 };
+
+Tree parse(std::string_view text, std::size_t max_memory, bool rounds_integers) {
+    // The parser would stop at a zero byte and ignore all text after it.
+    if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+        throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
+    Reader reader(max_memory, rounds_integers);
+    nlohmann::json::sax_parse(text, &reader);
+    return std::move(reader.root);
+}
 
 }  // namespace
 
@@ -245,12 +261,11 @@ std::string to_json(const Tree& tree, int indent) {
 }
 
 Tree from_json(std::string_view text, std::size_t max_memory) {
-    // The parser would stop at a zero byte and ignore all text after it.
-    if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
-        throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
-    Reader reader(max_memory);
-    nlohmann::json::sax_parse(text, &reader);
-    return std::move(reader.root);
+    return parse(text, max_memory, false);
+}
+
+Tree from_json_with_large_integers(std::string_view text, std::size_t max_memory) {
+    return parse(text, max_memory, true);
 }
 
 std::ostream& operator<<(std::ostream& out, const Tree& tree) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/files/file.h"
-#include "core/tree/tree.h"
+#include "core/tree/large_integers.h"
 #include "data/tokenizers/added_tokens.h"
 #include "data/tokenizers/components.h"
 #include "data/tokenizers/encodings.h"
@@ -242,7 +242,9 @@ PretrainedTokenizer PretrainedTokenizer::from_pretrained(const std::string& fold
     });
     if (!std::filesystem::exists(config_path)) return PretrainedTokenizer(std::move(state));
     with_path(config_path, [&] {
-        const Tree tree = axle::from_json(read_file(config_path, kMaxConfig), kMaxMemory);
+        // Transformers writes 10^30 if model_max_length is unknown.
+        const Tree tree =
+            from_json_with_large_integers(read_file(config_path, kMaxConfig), kMaxMemory);
         const Fields config(tree, "");
         for (const auto& [key, value] : tree.entries()) {
             if (!key.ends_with("_token")) continue;

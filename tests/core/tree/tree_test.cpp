@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
+#include "core/tree/large_integers.h"
 #include "tests/close.h"
 
 namespace axle {
@@ -171,6 +172,11 @@ TEST(TreeJson, RejectsInvalidJson) {
     EXPECT_EQ(error_of<ValueError>([] { from_json("[9223372036854775808]"); }),
               "from_json: an integer exceeds int64: 9223372036854775808");
     EXPECT_THROW(from_json("-99999999999999999999"), ValueError);
+    const Tree rounded =
+        from_json_with_large_integers("[1e3, 9223372036854775808, -99999999999999999999, 7]");
+    EXPECT_EQ(rounded[1].number(), 0x1p63);
+    EXPECT_EQ(rounded[2].number(), -1e20);
+    EXPECT_EQ(rounded[3].integer(), 7);
     EXPECT_EQ(error_of<ValueError>([] {
                   from_json({"{}\0garbage", 10});
               }),

@@ -54,7 +54,8 @@ TEST(PretrainedTokenizer, ReadsAFolderWithNamesOfSpecialTokensAndConvertsTokensT
     write_file(folder / "tokenizer.json", words_json(kBySpaces));
     EXPECT_TRUE(PretrainedTokenizer::from_pretrained(folder.path()).special_tokens().empty());
     write_file(folder / "tokenizer_config.json",
-               R"({"bos_token": "<s>", "pad_token": {"content": "?"}, "sep_token": null, "x": 1})");
+               R"({"bos_token": "<s>", "pad_token": {"content": "?"}, "sep_token": null,
+                   "model_max_length": 1000000000000000019884624838656})");
     const auto tokenizer = PretrainedTokenizer::from_pretrained(folder.path());
     EXPECT_THAT(tokenizer.special_tokens(),
                 ElementsAre(std::pair("bos_token", "<s>"), std::pair("pad_token", "?")));
