@@ -2,7 +2,9 @@
 #include <filesystem>
 #include <string>
 
+#include "core/autograd/autograd.h"
 #include "core/files/file.h"
+#include "core/ops.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/adapters/lora.h"
@@ -144,6 +146,39 @@ TEST_F(AxleGenerate, WritesTheAnswerToAPromptInAChat) {
     ASSERT_EQ(ended.out.size(), 1u);
     EXPECT_THAT(ended.out[0], HasSubstr(expected));
     EXPECT_NE(generate({"--prompt", "w9", "--chat", "alpaca"}).code, 0);
+}
+
+// The tokens of this model are bytes, so that several tokens end the answer.
+TEST_F(AxleGenerate, LeavesOutTheTextThatEndsAnAnswer) {
+    const std::string prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+    const std::string answer = "a <|im_ b<|im_end|>\nc";
+    nn::Gpt model({.vocab_size = 256, .block_size = 128, .n_layer = 1, .n_head = 1, .n_embd = 256});
+    {
+        // The blocks add nothing, and the position determines the next byte.
+        const NoGrad no_grad;
+        nn::GptBlock& block = model.transformer.h[0];
+        block.attn.c_proj.weight.fill_(0);
+        block.mlp.c_proj.weight.fill_(0);
+        model.transformer.wte.weight.copy_(eye(256));
+        model.transformer.wpe.weight.fill_(0);
+        for (std::size_t i = 0; i < answer.size(); ++i)
+            model.transformer.wpe.weight.select(0, static_cast<std::int64_t>(prompt.size() + i) - 1)
+                .select(0, static_cast<unsigned char>(answer[i]))
+                .fill_(100);
+    }
+    model.save_pretrained(folder_ / "bytes");
+    const auto answers = [&](const Arguments& flags) {
+        Arguments all = {"generate", folder_ / "bytes", "--chat", "chatml", "--prompt",
+                         "Hi",       "--temperature",   "0"};
+        all.insert(all.end(), flags.begin(), flags.end());
+        const Ended ended = run(all);
+        EXPECT_EQ(ended.code, 0) << ended.text();
+        return ended.out;
+    };
+    EXPECT_THAT(answers({}), ElementsAre("a <|im_ b"));
+    EXPECT_THAT(answers({"--max-new-tokens", "13"}), ElementsAre("a <|im_ b<|im"));
+    EXPECT_THAT(answers({"--num-beams", "2", "--max-new-tokens", "20"}), ElementsAre("a <|im_ b"));
+    EXPECT_THAT(answers({"--stop", "im"}), ElementsAre("a <|im"));
 }
 
 TEST_F(AxleGenerate, RejectsInvalidFlagsEmptyPromptsAndUnsupportedModels) {

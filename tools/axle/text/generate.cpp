@@ -35,6 +35,39 @@ struct GenerateSettings {
     nn::GenerateOptions options{.temperature = 0.8};
 };
 
+// Removes the text that ends an answer, and all text after it, if the text is several tokens.
+class AnswerEnd {
+  public:
+    // Sets the text to remove. "" removes nothing.
+    void set(std::string end) { end_ = std::move(end); }
+    // Returns the text that can be written after the next part of the answer. Keeps back text that
+    // may be the beginning of the end.
+    std::string next(const std::string& part) {
+        if (is_found_) return "";
+        kept_ += part;
+        std::size_t written = kept_.size();
+        if (const std::size_t at = end_.empty() ? std::string::npos : kept_.find(end_);
+            at != std::string::npos) {
+            is_found_ = true;
+            written = at;
+        } else {
+            std::size_t length = std::min(end_.size(), kept_.size());
+            while (!kept_.ends_with(end_.substr(0, length))) --length;
+            written -= length;
+        }
+        const std::string text = kept_.substr(0, written);
+        kept_.erase(0, written);
+        return text;
+    }
+    // Returns the text that was kept back.
+    std::string finish() { return is_found_ ? "" : std::exchange(kept_, {}); }
+    bool is_found() const { return is_found_; }
+
+  private:
+    std::string end_, kept_;
+    bool is_found_ = false;
+};
+
 // The tokenizer of the model, which also converts generated tokens to text one by one.
 class Text {
   public:
@@ -54,18 +87,17 @@ class Text {
         return begin(tokenizer_->encode(prompt));
     }
     // Returns the ids of a chat in which the prompt is a message of the user, and passes them to
-    // next(). Adds the token that ends the answer to `ends`, or its text to `stops` if it is
+    // next(). Adds the token that ends the answer to `ends`, or sets its text in `end` if it is
     // several tokens.
     std::vector<std::int64_t> encode_chat(const std::string& prompt, const std::string& name,
-                                          std::vector<std::int64_t>& ends,
-                                          std::vector<std::string>& stops) {
+                                          std::vector<std::int64_t>& ends, AnswerEnd& end) {
         const auto format = data::chat_template_for(*tokenizer_, name);
-        const std::vector<std::int64_t> end =
+        const std::vector<std::int64_t> tokens =
             data::encode_parts(*tokenizer_, {{{format.end_token(), true}}}, false).ids;
-        if (end.size() == 1)
-            ends.push_back(end[0]);
+        if (tokens.size() == 1)
+            ends.push_back(tokens[0]);
         else
-            stops.push_back(format.end_token());
+            end.set(format.end_token());
         const data::ChatMessage message{"user", prompt};
         return begin(
             data::encode_parts(*tokenizer_, format.render({&message, 1}, true), false).ids);
@@ -150,8 +182,9 @@ int write_text(GenerateSettings s) {
     Text text(s, model.config.vocab_size);
     s.options.eos_token_id = end_ids(model);
     const bool is_chat = !s.chat.empty();
+    AnswerEnd end;
     const std::vector<std::int64_t> prompt =
-        is_chat ? text.encode_chat(s.prompt, s.chat, s.options.eos_token_id, s.stop)
+        is_chat ? text.encode_chat(s.prompt, s.chat, s.options.eos_token_id, end)
                 : text.encode(s.prompt);
     if (prompt.empty())
         throw ValueError(
@@ -161,7 +194,7 @@ int write_text(GenerateSettings s) {
     Output output(s.stop, is_chat ? "" : s.prompt);
     if (s.options.num_beams == 1)
         s.options.on_token = [&](std::int64_t, std::int64_t token) {
-            return output.write(text.next(token));
+            return output.write(end.next(text.next(token))) && !end.is_found();
         };
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<std::int64_t> ids = model.generate(prompt, s.max_new_tokens, s.options);
@@ -169,8 +202,9 @@ int write_text(GenerateSettings s) {
     const auto count = std::ssize(ids) - std::ssize(prompt);
     if (s.options.num_beams > 1)
         for (auto id = ids.begin() + std::ssize(prompt); id != ids.end(); ++id)
-            output.write(text.next(*id));
-    output.write(text.finish());
+            output.write(end.next(text.next(*id)));
+    output.write(end.next(text.finish()));
+    output.write(end.finish());
     std::cout << std::endl;
     std::cerr << count << " tokens, "
               << static_cast<double>(count) / std::max(seconds.count(), 1e-9) << " a second\n";
