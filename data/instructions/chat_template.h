@@ -35,9 +35,9 @@ class ChatTemplate {
     static std::vector<std::string> names();
 
     // Returns the text of a chat. An answer is the content of an assistant message with the token
-    // that ends it, as in the training templates of TRL. With add_generation_prompt, the text ends
-    // with the beginning of an assistant message. Throws ValueError for other roles than system,
-    // user, assistant and tool.
+    // that ends it, as in TRL's template for training Llama 3. With add_generation_prompt, the text
+    // ends with the beginning of an assistant message. Throws ValueError for other roles than
+    // system, user, assistant and tool.
     std::vector<TextPart> render(std::span<const ChatMessage> messages,
                                  bool add_generation_prompt = false) const;
     // Returns the text of the token that ends a message.
