@@ -84,7 +84,9 @@ void StateContents::write_parts(const std::string& directory, dist::ProcessGroup
 }
 
 void StateContents::write(CheckpointWriter& writer) {
-    writer.check_space(bytes());
+    StateContents written;  // write_parts() has written the parts
+    written.parts = parts;
+    writer.check_space(bytes() - written.bytes());
     for (const auto& [stem, named] : tensors)
         save_safetensors(writer.directory() + "/" + stem + ".safetensors", named,
                          {{"format", "pt"}}, Durability::none);

@@ -47,8 +47,8 @@ struct StateContents {
     // Writes `parts` into the folder of an incomplete checkpoint. All processes of the group must
     // call this function. An error on one process is thrown on all processes.
     void write_parts(const std::string& directory, dist::ProcessGroup& group) const;
-    // Writes the other files and completes the checkpoint. Throws FileError if writing fails. If
-    // the disk has too little free space, throws it before anything is written.
+    // Writes the other files and completes the checkpoint. Throws FileError if writing fails, or,
+    // before a file is written, if the disk has too little free space for their tensors.
     void write(CheckpointWriter& writer);
 
   private:

@@ -12,7 +12,8 @@
 namespace axle::data {
 namespace {
 
-// Chunks that do not change the pixels, as libpng lists them. Some are compressed.
+// The names of chunks that do not change the pixels, each followed by a 0. libpng skips them;
+// otherwise it would decompress some of them.
 constexpr png_byte kIgnoredChunks[] =
     "eXIf\0"
     "hIST\0"

@@ -117,7 +117,8 @@ struct Join::Impl {
 };
 
 Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
-    if (replicas.empty()) throw UsageError("Join: the list of models is empty");
+    if (replicas.empty())
+        throw UsageError("Join: needs at least one model: the list of models is empty");
     std::vector<DataParallel::Impl*> models;
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());

@@ -130,9 +130,11 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     }
     for (std::size_t i = 0; i < sets.size(); ++i) {
         if (sets[i].empty() && i > 0)
-            throw ValueError(str("ShardedDataParallel: the unit of module ",
-                                 in_quotes(plan.units[i].unit.modules.front()),
-                                 " has no parameters of its own"));
+            throw ValueError(
+                str("ShardedDataParallel: each unit must have parameters of its own: the "
+                    "unit of module ",
+                    in_quotes(plan.units[i].unit.modules.front()),
+                    " has none; remove it from the units"));
         for (auto& [kind, parameters] : sets[i])
             plan.units[i].parameters.push_back(std::move(parameters));
     }

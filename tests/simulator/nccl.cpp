@@ -149,8 +149,8 @@ void copy_sent_data(void* argument) {
     }
 }
 
-// Returns the n-th message (from 0) from one rank to another in a round, or null if there is none.
-// NCCL matches messages in order.
+// Returns message n, counted from 0, of the messages that one rank sends to another in a round, or
+// null if there is none. NCCL matches messages in order.
 const Bytes* message(const Round& round, std::size_t from, std::size_t to, std::size_t n) {
     for (std::size_t i = 0; i < round.calls[from].size(); ++i) {
         const Call& c = round.calls[from][i];

@@ -111,7 +111,7 @@ TEST(SelectHosts, ReadsAndChecksTheOptionsOfDeepSpeed) {
     refused({{"deepspeed_multinode_launcher", "standard"}}, 2, {},
             "deepspeed_multinode_launcher standard does not use --deepspeed_hostfile; use nossh");
     refused({}, 2, 3, "3 processes cannot be divided evenly among the 2 machines");
-    refused({}, 2, 16, "leave 4 slots of a, but each machine needs 8 processes");
+    refused({}, 2, 16, "leave 4 slots of a, but each machine needs 8 slots, one for");
     refused({{"deepspeed_exclusion_filter", "a:0"}}, 2, {}, "leave 4 slots of b, but each machine");
     expect_error<ValueError>(
         {"launch: deepspeed_inclusion_filter and ", "need --deepspeed_hostfile"}, [] {

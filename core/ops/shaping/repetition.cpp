@@ -1,5 +1,5 @@
-// Repetition of elements. A number of repeats expands a new dimension; a tensor of repeats is
-// converted to an index on the CPU.
+// Repetition of elements. Integer counts expand new dimensions. If the counts are a tensor, the
+// positions of the repeated elements are computed on the CPU.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-// Convolution and transposed convolution, computed as correlations (correlation.cpp).
+// Convolution and transposed convolution, computed as correlations (correlation.cpp, winograd.cpp).
 //
 // In both, the matrix a of the correlation is the weight. For convolution, taps are `dilation`
 // apart. Transposed convolution is split into one correlation with stride 1 for each phase
@@ -7,7 +7,10 @@
 // once, and nothing is scattered.
 #include "kernels/ops/conv.h"
 
+#include <type_traits>
+
 #include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/conv/winograd.h"
 #include "kernels/ops/copy.h"
 
 namespace axle::kernels {
@@ -57,6 +60,13 @@ Taps transposed_taps(Scratch& scratch, std::int64_t source, std::int64_t out, st
 }
 
 template <class T>
+void compute(Cpu& on, const Correlation& p, const T* weight) {
+    if constexpr (std::is_same_v<T, float>)
+        if (suits_winograd(p)) return winograd(on, p, weight);
+    correlate<T>(on, p, weight);
+}
+
+template <class T>
 void forward(Cpu& on, const ConstView& x, const ConstView& w, const ConstView& bias,
              const ConvGeometry& geometry, const View& y) {
     Scratch scratch(on);
@@ -68,7 +78,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& w, const ConstView& b
     p.kernel_w = w.shape[3], p.kernel_size = w.shape[2] * w.shape[3];
     p.channel_step = p.kernel_size, p.row_step = p.channels * p.kernel_size;
     p.group_step = p.m * p.row_step;
-    correlate<T>(on, p, load_weight<T>(on, scratch, w));
+    compute<T>(on, p, load_weight<T>(on, scratch, w));
 }
 
 template <class T>
@@ -92,7 +102,7 @@ void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstVie
             p.out.data = at(dx.data, dx.dtype, i * dx.stride[2] + j * dx.stride[3]);
             p.out.shape[2] = p.h.out, p.out.shape[3] = p.w.out;
             p.out.stride[2] *= h.stride, p.out.stride[3] *= v.stride;
-            correlate<T>(on, p, weight);
+            compute<T>(on, p, weight);
         }
 }
 

@@ -13,7 +13,6 @@
 // The split into tasks can therefore depend on the number of threads. The bias is one more step of
 // depth.
 #include "kernels/cpu/conv/conv.h"
-#include "kernels/cpu/conv/winograd.h"
 
 namespace axle::kernels {
 namespace {
@@ -391,8 +390,6 @@ class Correlator {
 
 template <class T>
 void correlate(Cpu& on, const Correlation& problem, const T* weight) {
-    if constexpr (std::is_same_v<T, float>)
-        if (suits_winograd(problem)) return winograd(on, problem, weight);
     Correlator<T>(on, problem, weight).run();
 }
 template void correlate(Cpu&, const Correlation&, const float*);

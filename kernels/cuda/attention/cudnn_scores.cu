@@ -66,7 +66,8 @@ __device__ inline bool has_visible_key(const attend::Mask& mask, std::int64_t ro
     return false;
 }
 
-// Clears rows without keys. Each warp processes one row of out and lse.
+// Sets out to 0 and lse to -infinity in the rows in which no key is visible. Each warp processes
+// one row of out and lse.
 __global__ void __launch_bounds__(kThreads)
     blank(attend::Mask mask, bool causal, std::int64_t rows, std::int64_t heads,
           std::int64_t queries, std::int64_t keys, int depth, attend::Operand<std::uint16_t> out,

@@ -1,6 +1,6 @@
-// Tests prepared loaders whose processes read their own shards. Every row is read once, and all
-// ranks have the same number of steps, unless drop_last is true or even_batches is false. A pass
-// that is resumed from a checkpoint continues exactly after the saved step.
+// Tests prepared loaders whose processes read their own shards. Every row is read once, except rows
+// that drop_last drops. All ranks have the same number of steps, unless even_batches is false. A
+// pass that is resumed from a checkpoint continues exactly after the saved step.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

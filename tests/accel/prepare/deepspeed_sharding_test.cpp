@@ -62,7 +62,7 @@ TEST(ShardingOptionsOf, ConvertsZeroStagesToShardingStrategies) {
 }
 
 // Covers 15.fp16.
-TEST(ShardingOptionsOf, TakesThePrecisionFromTheFp16AndBf16SectionsAndRejectsF64) {
+TEST(ShardingOptionsOf, TakesPrecisionFromTheConfigurationAndRejectsFp64Communication) {
     using Precision = dist::ShardingPrecision;
     EXPECT_EQ(options_of_stage(2, {{"bf16", {{"enabled", true}}}})->precision,
               (Precision{bf16, bf16}));

@@ -180,7 +180,7 @@ TEST_F(ImageFolderLoader, TransformsSamplesOfDifferentSizesAlsoInSubsets) {
     }
 }
 
-TEST_F(ImageFolderLoader, NamesTwoImagesOfDifferentSizesInABatch) {
+TEST_F(ImageFolderLoader, RejectsABatchOfImagesOfDifferentSizesAndNamesTwo) {
     const ImageFolder images(folder_.path());
     expect_error<ShapeError>(
         {"ImageFolder: the images of a batch have different sizes: [3, 13, 19] (", "a/1.jpg",

@@ -272,7 +272,7 @@ TEST(Agreement, ReportsTheActivityThatARankHasSet) {
                                        "a\\x09long evaluation")));
 }
 
-TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
+TEST(Agreement, ThrowsTheReportedFailureOnAllRanks) {
     std::atomic<int> here = 0, woken = 0;
     const auto errors = run_job(ControlJob(3), [&](Control& control) {
         control.on_failure([&] { ++woken; });

@@ -86,7 +86,8 @@ TEST(ShardedDataParallel, RejectsUnknownRepeatedAndEmptyUnits) {
             shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
         });
     expect_error<ValueError>(
-        {"ShardedDataParallel: the unit of module 'transformer.drop' has no parameters of its own"},
+        {"ShardedDataParallel: each unit must have parameters of its own: the unit of module "
+         "'transformer.drop' has none"},
         [&] { shard({{{"transformer.drop"}}}); });
     expect_error<ValueError>(
         {"ShardedDataParallel: a unit must have at least one module: unit 1 has none"}, [&] {

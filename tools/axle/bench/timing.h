@@ -39,7 +39,7 @@ inline constexpr int kMinSamples = 5, kMaxSamples = 10'000;
 // Measures a call whose operands stay in the caches, until the calls have taken min_seconds, but
 // with at least kMinSamples and at most kMaxSamples samples. Short calls are repeated in a sample,
 // because the clock is not precise enough for a single short call. The first two calls are not
-// measured.
+// part of the result; the second one determines the number of repetitions.
 template <class Call>
 Timing time_hot(double min_seconds, Call&& call) {
     call();

@@ -195,8 +195,9 @@ void limit_slots(MultinodeHosts& machines, std::optional<int> num_processes) {
         if (wanted > slots || (wanted < slots && (machines.are_filtered || !num_processes)))
             throw ValueError(str("launch: the hostfile and its filters leave ", slots,
                                  slots == 1 ? " slot of " : " slots of ", host.host,
-                                 ", but each machine needs ", wanted,
-                                 wanted == 1 ? " process" : " processes"));
+                                 ", but each machine needs ", wanted > slots ? "" : "exactly ",
+                                 wanted, wanted == 1 ? " slot" : " slots",
+                                 ", one for each process; change the hostfile or the filters"));
         host.slots.resize(static_cast<std::size_t>(wanted));
     }
 }
