@@ -37,6 +37,20 @@ HWY_INLINE hn::Vec<Tag> load_first(Tag d, const hn::TFromD<Tag>* p, std::int64_t
 #endif
 }
 
+// Stores the first n lanes, where n is at most the size of a vector. Unlike hn::BlendedStore(),
+// does not access the other elements on targets without masked stores: another thread can write
+// them.
+template <class Tag>
+HWY_INLINE void store_first(hn::Vec<Tag> v, Tag d, hn::TFromD<Tag>* p, std::int64_t n) {
+#if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
+    HWY_ALIGN hn::TFromD<Tag> lanes[hn::MaxLanes(Tag())];
+    hn::Store(v, d, lanes);
+    for (std::int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+#else
+    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+#endif
+}
+
 struct Pack {
     using Vec = hn::Vec<FloatTag>;
     static constexpr std::int64_t kLanes = hn::MaxLanes(FloatTag());
@@ -55,10 +69,8 @@ struct Pack {
         return load_first(FloatTag(), p, n);
     }
     HWY_INLINE void store(float* p) const { hn::StoreU(v, FloatTag(), p); }
-    HWY_INLINE void store(float* p, std::int64_t n) const {
-        const FloatTag d;
-        hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
-    }
+    // Stores the first n <= kLanes lanes.
+    HWY_INLINE void store(float* p, std::int64_t n) const { store_first(v, FloatTag(), p, n); }
 
     friend HWY_INLINE Pack operator+(Pack a, Pack b) { return hn::Add(a.v, b.v); }
     friend HWY_INLINE Pack operator-(Pack a, Pack b) { return hn::Sub(a.v, b.v); }

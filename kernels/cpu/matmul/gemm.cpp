@@ -190,7 +190,7 @@ void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_
     s = hn::MulAdd(x1, load_first(d, rows[1] + j, left), s);
     s = hn::MulAdd(x2, load_first(d, rows[2] + j, left), s);
     s = hn::MulAdd(x3, load_first(d, rows[3] + j, left), s);
-    hn::BlendedStore(s, hn::FirstN(d, static_cast<std::size_t>(left)), d, sum + j);
+    store_first(s, d, sum + j, left);
 }
 
 GemmKernels<float> gemm_f32() {

@@ -105,8 +105,7 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
         hn::StoreU(largest.place, di, run.index + i);
     } else {
         largest.value.store(run.best + i, left);
-        hn::BlendedStore(largest.place, hn::FirstN(di, static_cast<std::size_t>(left)), di,
-                         run.index + i);
+        store_first(largest.place, di, run.index + i, left);
     }
 }
 
