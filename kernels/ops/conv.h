@@ -31,10 +31,13 @@ struct ConvGeometry {
 // are summed in f32 and rounded once. Any strides are supported; contiguous images and weights are
 // fastest. The result must not overlap an operand. The order of summation depends on the shapes
 // only, but cuDNN can use another order in every run unless `on` is deterministic. cuDNN can also
-// round the sums before it adds the bias. A Cpu computes 3 x 3 kernels with stride and dilation 1
-// by Winograd's algorithm, if there are at least 16 or 32 channels and the sums are in f32. A NaN
-// or infinity then makes all 4 pixels of the tiles that read it NaN. bias, with one element per channel of the result, is
+// round the sums before it adds the bias. bias, with one element per channel of the result, is
 // absent if its view has no data.
+//
+// A Cpu uses Winograd's algorithm for 3 x 3 kernels with stride and dilation 1 if the sums are in
+// f32, and a group has at least 16 input and 16 output channels (32 for the gradient of the
+// weight), unless images are very wide. Infinite or very large operands can then give NaN instead
+// of an infinity, and a NaN in x can make the gradients of all taps of a kernel NaN.
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 void conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,

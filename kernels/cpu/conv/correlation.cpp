@@ -9,9 +9,8 @@
 // source is read from memory about once, and its unfolded matrix is never stored. For m rows,
 // packing costs about 2 / m of the multiplications.
 //
-// The terms of an element are added in the order of the depth, in blocks that depend on the shapes.
-// The split into tasks can therefore depend on the number of threads. The bias is one more step of
-// depth.
+// Terms are added in the order of the depth, in blocks that depend on the shapes. So the split into
+// tasks can depend on the number of threads. The bias is one more step of depth.
 #include "kernels/cpu/conv/conv.h"
 
 namespace axle::kernels {

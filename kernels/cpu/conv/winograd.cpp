@@ -231,7 +231,8 @@ bool suits_winograd(const Correlation& p) {
     const auto fits = [](const Taps& taps) {
         return taps.all && taps.count == 3 && taps.step == 1 && taps.span() == 2;
     };
-    return fits(p.h) && fits(p.w) && p.m >= 16 && p.channels >= 16;
+    return fits(p.h) && fits(p.w) && p.m >= 16 && p.channels >= 16 &&
+           kWinogradPoints * p.channels * divide_up(p.w.out, 2) <= kWinogradMaxRow;
 }
 
 void winograd(Cpu& on, const Correlation& problem, const float* weight) {

@@ -14,6 +14,9 @@
 namespace axle::kernels {
 
 inline constexpr std::int64_t kWinogradPoints = 16;
+// The maximum number of transformed elements in a row of tiles. It limits the scratch memory of
+// each thread for wide images, because a task has at least one row.
+inline constexpr std::int64_t kWinogradMaxRow = std::int64_t{1} << 22;
 
 struct WinogradKernels {
     // Transforms the kernels of n channels for `rows` output channels:
@@ -62,7 +65,8 @@ inline std::int64_t winograd_point_step(std::int64_t n) {
     return (divide_up(n, kLine) | 1) * kLine;
 }
 
-// Returns whether winograd() supports a correlation and is faster than correlate().
+// Returns whether winograd() supports a correlation, is faster than the direct method, and needs
+// little scratch memory.
 bool suits_winograd(const Correlation& problem);
 // Computes what correlate() computes. The bits of the result do not depend on the number of
 // threads.

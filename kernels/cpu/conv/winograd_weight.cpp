@@ -266,9 +266,11 @@ class WinogradWeight {
 
 bool suits_winograd(const ConvGeometry& geometry, const ConstView& dy, const View& dw) {
     const auto fits = [](const ConvAxis& axis) { return axis.stride == 1 && axis.dilation == 1; };
-    const std::int64_t tiles = dy.shape[0] * divide_up(dy.shape[2], 2) * divide_up(dy.shape[3], 2);
+    const std::int64_t across = divide_up(dy.shape[3], 2), m = dw.shape[0] / geometry.groups;
+    const std::int64_t tiles = dy.shape[0] * divide_up(dy.shape[2], 2) * across;
     return dw.shape[2] == 3 && dw.shape[3] == 3 && fits(geometry.h) && fits(geometry.w) &&
-           dw.shape[0] / geometry.groups >= 32 && dw.shape[1] >= 32 && tiles >= kMinTiles / 2;
+           m >= 32 && dw.shape[1] >= 32 && tiles >= kMinTiles / 2 &&
+           kWinogradPoints * std::max(m, dw.shape[1]) * across <= kWinogradMaxRow;
 }
 
 void winograd_weight_gradient(Cpu& on, const ConstView& dy, const ConstView& x,

@@ -121,7 +121,8 @@ TEST(Conv2d, MatchesDefinitionForGroups) {
     expect_definition({{1, 70, 6, 6}, {4, 35, 3, 3}, {.groups = 2}});
 }
 
-// In f32, these layers are computed by Winograd's algorithm.
+// In f32, these layers are computed by Winograd's algorithm, except for the gradient of the weight
+// of the first two, which have too few tiles.
 TEST(Conv2d, MatchesDefinitionForKernelsOf3By3AndManyChannels) {
     expect_definition({{2, 35, 9, 11}, {37, 35, 3, 3}, {.padding = 1}});  // tiles that are cut
     expect_definition({{1, 32, 1, 1}, {16, 32, 3, 3}, {.padding = 1}});   // one pixel
@@ -129,6 +130,8 @@ TEST(Conv2d, MatchesDefinitionForKernelsOf3By3AndManyChannels) {
     expect_definition({{20, 64, 8, 8}, {68, 32, 3, 3}, {.padding = 1, .groups = 2}});
     expect_definition({{1, 32, 4, 300}, {33, 32, 3, 3}, {.padding = 5}});  // a wide image
     expect_definition({{3, 40, 40, 40}, {32, 40, 3, 3}, {.padding = 1}});  // two chunks of tiles
+    // Odd pixels of the gradient of x are a correlation with stride 1 and adjacent taps.
+    expect_definition({{2, 32, 9, 8}, {32, 32, 3, 3}, {.stride = 2, .padding = 1, .dilation = 2}});
 }
 
 TEST(Conv2d, AddsTheBiasForKernelsOf3By3AndManyChannels) {
