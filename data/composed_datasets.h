@@ -6,9 +6,8 @@
 //     data::DataLoader train_loader(parts[0], {.batch_size = 32, .shuffle = true});
 //
 // The datasets of this file pass in_epoch() and has_uniform_shapes() on to the datasets that they
-// are made of. The sizes of
-// those datasets must not change. A dataset that is passed as a variable must outlive the dataset
-// that is made of it (DatasetRef).
+// are made of. The sizes of those datasets must not change. A dataset that is passed as a variable
+// must outlive the dataset that is made of it (DatasetRef).
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,11 @@
 // - Gray pixels of a JPEG are its luma, and gray pixels of a color PNG are
 //   0.2989 R + 0.587 G + 0.1141 B.
 // - CMYK JPEGs are read as inverted, as Adobe's programs write them.
-// - A JPEG that is complete but has damaged pixels is decoded as libjpeg-turbo repairs it. A
-//   truncated JPEG, and any damage of a PNG up to its last chunk, is an error.
+// - A JPEG that is complete but has damaged pixels is decoded as libjpeg-turbo repairs it. A PNG
+//   with a damaged header, palette or pixels is an error; damaged contents of other chunks are
+//   ignored.
+// - A truncated image is an error. So is a JPEG with more than 100 scans, because each scan can
+//   take as long as an image.
 #pragma once
 
 #include <cstddef>

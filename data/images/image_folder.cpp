@@ -36,9 +36,9 @@ fs::path resolved(const std::string& path) {
     return result;
 }
 
-// A name of a file, after its folder. Python sorts the files of a folder before those of its
-// subfolders in this way.
-using Place = std::pair<std::string, std::string>;
+// The folder of an image, and its name. Pairs are sorted as torchvision sorts the images: by
+// folder, then by name.
+using FolderAndName = std::pair<std::string, std::string>;
 
 // Lists the images of the classes in a folder.
 class Scan {
@@ -52,8 +52,8 @@ class Scan {
         return names;
     }
     // Returns the images in the folder of a class, in order.
-    std::vector<Place> images(const std::string& name) const {
-        std::vector<Place> places;
+    std::vector<FolderAndName> images(const std::string& name) const {
+        std::vector<FolderAndName> found;
         std::vector<std::string> folders = {inside(root_, name)};
         while (!folders.empty()) {
             const std::string folder = std::move(folders.back());
@@ -64,12 +64,12 @@ class Scan {
                     folders.push_back(path);
                 } else if (is_image_name(entry)) {
                     check_image(path);
-                    places.emplace_back(folder, entry);
+                    found.emplace_back(folder, entry);
                 }
             }
         }
-        std::sort(places.begin(), places.end());
-        return places;
+        std::sort(found.begin(), found.end());
+        return found;
     }
 
     static std::string inside(const std::string& folder, const std::string& name) {
@@ -77,8 +77,8 @@ class Scan {
     }
 
   private:
-    // Throws FileError for a link to a folder: its images are in `root` already, or are not to be
-    // read, and links can form a loop.
+    // Returns whether a path is a folder. Throws FileError for a link to a folder: its images are
+    // in the root already or must not be read, and links can form a loop.
     static bool is_folder(const std::string& path) {
         const auto kind = kind_of(path);
         std::error_code ignored;
@@ -86,6 +86,7 @@ class Scan {
             fail(path, "links to folders are not followed");
         return kind == FileKind::folder;
     }
+    // Throws FileError if the path is a link to a file outside of the root.
     void check_image(const std::string& path) const {
         if (kind_of(path) != FileKind::link) return;
         const fs::path root = resolved(root_), target = resolved(path);
@@ -109,10 +110,10 @@ ImageFolder::ImageFolder(const std::string& root, const DecodeOptions& options)
                        printable(Scan::inside(root, "<class>/")));
     std::string empty;  // the classes without images
     for (std::size_t label = 0; label < contents->classes.size(); ++label) {
-        const auto places = scan.images(contents->classes[label]);
-        if (places.empty())
+        const auto found = scan.images(contents->classes[label]);
+        if (found.empty())
             empty += (empty.empty() ? "" : ", ") + in_quotes(contents->classes[label]);
-        for (const auto& [folder, name] : places)
+        for (const auto& [folder, name] : found)
             contents->images.push_back(
                 {Scan::inside(folder, name), static_cast<std::int64_t>(label)});
     }

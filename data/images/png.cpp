@@ -71,8 +71,10 @@ void PngDecoder::read(png_structp png, png_bytep to, std::size_t count) {
 
 template <class Step>
 void PngDecoder::guarded(Step step) {
-    if (setjmp(png_jmpbuf(png_)) != 0)  // NOLINT(cert-err52-cpp): the only way out of libpng
+    if (setjmp(png_jmpbuf(png_)) != 0) {  // NOLINT(cert-err52-cpp): the only way out of libpng
+        if (std::strcmp(message_.data(), "Out of memory") == 0) throw std::bad_alloc();
         throw_damaged(image_, "PNG", message_.data());
+    }
     step();
 }
 

@@ -68,8 +68,9 @@ Size2 Resize::size_for(Size2 image) const {
     const bool tall = image.w <= image.h;
     const double shorter = static_cast<double>(tall ? image.w : image.h);
     const double longer = static_cast<double>(tall ? image.h : image.w);
-    const auto other =
-        static_cast<std::int64_t>(static_cast<double>(shorter_side_) * longer / shorter);
+    // The limit, which is more than kMaxResizedPixels, keeps the conversion in range.
+    const auto other = static_cast<std::int64_t>(
+        std::min(static_cast<double>(shorter_side_) * longer / shorter, 0x1p62));
     return tall ? Size2(other, shorter_side_) : Size2(shorter_side_, other);
 }
 
@@ -100,8 +101,8 @@ RandomResizedCrop::RandomResizedCrop(Size2 size, RandomResizedCropOptions option
          {std::pair("scale", options.scale), std::pair("ratio", options.ratio)})
         if (!(range[0] > 0 && range[0] <= range[1] && range[1] <= 1e6))
             throw ValueError(str("RandomResizedCrop: ", name,
-                                 " must be two increasing numbers in (0, 1e6]: ", range[0], " and ",
-                                 range[1]));
+                                 " must be two numbers in (0, 1e6], the smaller one first: ",
+                                 range[0], " and ", range[1]));
 }
 
 Tensor RandomResizedCrop::operator()(const Tensor& images, std::span<SampleRandom> random) const {

@@ -10,9 +10,10 @@
 //         data::ImageFolder("test"), data::Compose({data::Resize(256), data::CenterCrop(224),
 //                                                   data::ToFloat(), data::Normalize(mean, std)}));
 //
-// The transforms in this file need u8 images on the CPU with at least three dimensions, all of them
-// positive. They throw DTypeError, DeviceError or ShapeError for other images, and UsageError for
-// undefined images. For floating images, see interpolate() in core/functional.h.
+// The transforms in this file need u8 images [n, ..., height, width] on the CPU, with positive
+// height and width, and return u8 images [n, ..., new height, new width]. They throw DTypeError,
+// DeviceError or ShapeError for other images, and UsageError for undefined images. Several threads
+// may call one transform concurrently. For floating images, see interpolate() in core/functional.h.
 #pragma once
 
 #include <array>
@@ -44,7 +45,7 @@ class Resize {
     explicit Resize(Size2 size, Interpolation filter = Interpolation::bilinear);
     // Throws ShapeError if a resized image has more than kMaxResizedPixels.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
-    // Returns the size to which an image is resized.
+    // Returns the size to which an image is resized, whose sides must be positive.
     Size2 size_for(Size2 image) const;
 
   private:
@@ -66,8 +67,9 @@ struct RandomResizedCropOptions {
 // a permitted ratio.
 class RandomResizedCrop {
   public:
-    // Throws ValueError unless both sizes are in [1, 2^31) and have at most kMaxResizedPixels, both
-    // ranges are positive, finite and increasing, and the filter is bilinear or bicubic.
+    // Throws ValueError unless both sides are in [1, 2^31) and their product is at most
+    // kMaxResizedPixels, 0 < range[0] <= range[1] <= 1e6 for both ranges, and the filter is
+    // bilinear or bicubic.
     explicit RandomResizedCrop(Size2 size, RandomResizedCropOptions options = {});
     // Throws UsageError unless there is one SampleRandom per image.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;

@@ -122,7 +122,7 @@ TEST_F(DecodeImage, RejectsEveryPngWithADamagedByteOfItsPixels) {
     }
 }
 
-TEST_F(DecodeImage, SurvivesAnyChangedByte) {
+TEST_F(DecodeImage, SurvivesChangesOfEachByte) {
     for (const char* name : {"subsampled.jpg", "progressive.jpg", "cmyk.jpg", "palette.png"}) {
         const std::string bytes = read_file(picture(name));
         int accepted = 0;

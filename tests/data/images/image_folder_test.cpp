@@ -136,7 +136,7 @@ class ImageFolderLoader : public ImageFolders {
     }
 };
 
-TEST_F(ImageFolderLoader, GivesTheSameBatchesForAnyNumberOfWorkers) {
+TEST_F(ImageFolderLoader, GivesTheSameBatchesWithAndWithoutWorkers) {
     const TransformedDataset images(
         ImageFolder(folder_.path()),
         Compose({RandomResizedCrop(8), RandomHorizontalFlip(), ToFloat()}), {.seed = 5});
@@ -158,7 +158,7 @@ TEST_F(ImageFolderLoader, GivesTheSameBatchesForAnyNumberOfWorkers) {
     EXPECT_EQ(epochs(3), expected);
 }
 
-TEST_F(ImageFolderLoader, TransformsSamplesOfDifferentSizesAlsoInSubsets) {
+TEST_F(ImageFolderLoader, TransformsSamplesOfDifferentSizesAlsoInComposedDatasets) {
     const ImageFolder images(folder_.path());
     const Compose prepare({Resize(10), CenterCrop(8)});
     const Tree batch =
