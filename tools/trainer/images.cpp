@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/files/file.h"
 #include "core/ops.h"
+#include "core/text/text.h"
 #include "data/composed_datasets.h"
 #include "data/files/cifar.h"
 #include "data/files/mnist.h"
@@ -74,6 +76,10 @@ Images load_folder(const ImageOptions& options) {
     const bool divided = fs::is_directory(fs::path(options.folder) / "train");
     const auto folder = std::make_shared<data::ImageFolder>(
         divided ? (fs::path(options.folder) / "train").string() : options.folder, decode);
+    for (const std::string& name : folder->classes())  // config.json has the names
+        if (replace_invalid_utf8(name) != name)
+            throw UsageError(str("--data ", options.folder, ": the name of the class ",
+                                 in_quotes(name), " is not printable UTF-8: rename the folder"));
     std::shared_ptr<const data::Dataset> train = folder, test;
     if (divided) {
         const auto other = std::make_shared<data::ImageFolder>(test_folder(options.folder), decode);

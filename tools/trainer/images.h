@@ -24,7 +24,7 @@ struct ImageOptions {
 
 struct Images {
     // Samples {"image": f32 [C, H, W], "label": i64 []}. Pixels are normalized to mean 0 and
-    // standard deviation 1 over the training set.
+    // standard deviation 1 over the training set (at most 1000 of its images in an image folder).
     std::shared_ptr<const data::Dataset> train, test;
     Shape shape;                       // [C, H, W]
     std::vector<std::string> classes;  // their names
