@@ -1,4 +1,4 @@
-// Computes the sizes of operands for the names and the bytes of rows.
+// The product of sizes, for bytes and operations, and sizes as text for the reports.
 #pragma once
 
 #include <cstdint>

@@ -186,6 +186,7 @@ class TransformedDataset final : public Dataset {
     std::int64_t size() const override { return dataset_->size(); }
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
+    bool has_uniform_shapes() const override { return dataset_->has_uniform_shapes(); }
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:

@@ -57,9 +57,9 @@ class Logger {
 // level as "error". Throws ValueError for other names.
 LogLevel log_level(std::string_view name);
 
-// Returns a logger. If `level` is not given, it is read from ACCELERATE_LOG_LEVEL (as log_level()
-// does); the default is warning. A level that is given or read is also set as the level of the
-// default sink (set_log_level).
+// Returns a logger. If `level` is not given, it is the level that ACCELERATE_LOG_LEVEL names, or
+// warning if this variable is not set. Throws ValueError if log_level() rejects the name. A level
+// that is given or read is also set as the level of the default sink (set_log_level).
 Logger get_logger(std::string name, std::optional<LogLevel> level = {});
 
 }  // namespace axle::accel

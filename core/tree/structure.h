@@ -120,8 +120,9 @@ struct Structure<std::optional<T>> {
         if constexpr (std::default_initializable<T>) {
             return from_tree(T{}, tree);
         } else {
-            throw ValueError(str("from_tree: expected no value, got ", name_of(tree.kind()),
-                                 ": the optional is empty and its type has no default"));
+            throw ValueError(
+                str("from_tree: expected no value, got ", name_of(tree.kind()),
+                    ": the optional is empty and its type has no default constructor"));
         }
     }
 };
@@ -154,7 +155,7 @@ M map_from(const M& like, const Tree& tree) {
         } else {
             throw ValueError(
                 str("from_tree: the map must contain all keys of the tree, because the type of its "
-                    "values has no default: '",
+                    "values has no default constructor: '",
                     key, "' is missing"));
         }
     }
@@ -214,7 +215,8 @@ struct Structure<std::vector<T>> {
                 throw ValueError(str("from_tree: cannot fill an empty vector with ",
                                      tree.elements().size(),
                                      tree.elements().size() == 1 ? " element" : " elements",
-                                     ": the type of elements has no default"));
+                                     ": the type of the elements has no default constructor; add "
+                                     "an element to the vector"));
             }
         }
         return values;

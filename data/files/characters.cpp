@@ -19,10 +19,11 @@ std::size_t character_length(std::string_view text, std::size_t at) {
     return valid ? length : 0;
 }
 
-std::string_view character_at(std::string_view text, std::size_t at, std::int64_t begin) {
+std::string_view character_at(const char* what, std::string_view text, std::size_t at,
+                              std::int64_t begin) {
     const std::size_t length = character_length(text, at);
     if (length == 0)
-        throw ValueError(str("CharTokenizer: the text must be UTF-8: invalid at byte ",
+        throw ValueError(str(what, ": the text must be UTF-8: invalid at byte ",
                              begin + static_cast<std::int64_t>(at)));
     return text.substr(at, length);
 }

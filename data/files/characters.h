@@ -17,8 +17,9 @@ namespace axle::data {
 std::size_t character_length(std::string_view text, std::size_t at);
 // Returns the bytes of the character at byte `at`. Throws ValueError if they are not valid UTF-8
 // (RFC 3629), for example for an overlong form, a surrogate or a code point above U+10FFFF; the
-// message contains the offset begin + at.
-std::string_view character_at(std::string_view text, std::size_t at, std::int64_t begin);
+// message contains `what`, which decodes the text, and the offset begin + at.
+std::string_view character_at(const char* what, std::string_view text, std::size_t at,
+                              std::int64_t begin);
 // Returns the code point of a character.
 std::uint32_t code_point(std::string_view character);
 // Returns a character with this code point.
@@ -26,9 +27,9 @@ std::string utf8(std::uint32_t code);
 
 // Calls f(character, offset) for each character of a text whose first byte has the offset `begin`.
 template <class F>
-void for_each_character(std::string_view text, std::int64_t begin, F&& f) {
+void for_each_character(const char* what, std::string_view text, std::int64_t begin, F&& f) {
     for (std::size_t at = 0; at < text.size();) {
-        const std::string_view character = character_at(text, at, begin);
+        const std::string_view character = character_at(what, text, at, begin);
         f(character, begin + static_cast<std::int64_t>(at));
         at += character.size();
     }
@@ -80,7 +81,8 @@ void TextFile::for_each_character(std::int64_t begin, F&& f, std::size_t part) c
             while (next < safe) {
                 const bool is_ascii = static_cast<unsigned char>(text[next]) < 0x80;
                 const std::string_view character =
-                    is_ascii ? text.substr(next, 1) : character_at(text, next, start);
+                    is_ascii ? text.substr(next, 1)
+                             : character_at("CharTokenizer", text, next, start);
                 if (!f(character, start + static_cast<std::int64_t>(next))) return;
                 next += character.size();
             }

@@ -91,8 +91,9 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
 
 CharTokenizer CharTokenizer::from_text(std::string_view text) {
     CharacterSet characters;
-    for_each_character(
-        text, 0, [&](std::string_view character, std::int64_t) { characters.add(character); });
+    for_each_character("CharTokenizer", text, 0, [&](std::string_view character, std::int64_t) {
+        characters.add(character);
+    });
     return CharTokenizer(characters.sorted());
 }
 
@@ -111,7 +112,7 @@ CharTokenizer CharTokenizer::from_json(std::string_view json) {
         throw ValueError(str("CharTokenizer: from_json: expected tokenizer type 'char', not ",
                              in_quotes(tree["type"].string())));
     std::vector<std::string> chars;
-    for_each_character(tree["vocab"].string(), 0,
+    for_each_character("CharTokenizer", tree["vocab"].string(), 0,
                        [&](std::string_view c, std::int64_t) { chars.emplace_back(c); });
     return CharTokenizer(std::move(chars));
 }
@@ -140,7 +141,7 @@ std::int64_t CharTokenizer::known_id(std::string_view character, std::int64_t at
 std::vector<std::int64_t> CharTokenizer::encode(std::string_view text) const {
     std::vector<std::int64_t> ids;
     ids.reserve(text.size());
-    for_each_character(text, 0, [&](std::string_view character, std::int64_t at) {
+    for_each_character("CharTokenizer", text, 0, [&](std::string_view character, std::int64_t at) {
         ids.push_back(known_id(character, at));
     });
     return ids;

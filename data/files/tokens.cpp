@@ -151,8 +151,8 @@ Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
 
 Tokens Tokens::slice(std::int64_t begin, std::int64_t end) const {
     if (begin < 0 || end < begin || end > size_)
-        throw IndexError(
-            str("Tokens: slice [", begin, ", ", end, ") is out of range for ", size_, " tokens"));
+        throw IndexError(str("Tokens: slice: the positions must satisfy 0 <= begin <= end <= ",
+                             size_, ": begin ", begin, ", end ", end));
     Tokens part = *this;
     part.begin_ += begin;
     part.size_ = end - begin;

@@ -25,11 +25,12 @@ bool is_stripped(std::uint32_t code) {
 // Returns the text without white space at its ends. The text must be UTF-8.
 std::string_view stripped(std::string_view text) {
     std::size_t begin = text.size(), end = 0;
-    for_each_character(text, 0, [&](std::string_view character, std::int64_t offset) {
-        if (is_stripped(code_point(character))) return;
-        begin = std::min(begin, static_cast<std::size_t>(offset));
-        end = static_cast<std::size_t>(offset) + character.size();
-    });
+    for_each_character("ChatTemplate", text, 0,
+                       [&](std::string_view character, std::int64_t offset) {
+                           if (is_stripped(code_point(character))) return;
+                           begin = std::min(begin, static_cast<std::size_t>(offset));
+                           end = static_cast<std::size_t>(offset) + character.size();
+                       });
     return begin < end ? text.substr(begin, end - begin) : std::string_view();
 }
 

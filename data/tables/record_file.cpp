@@ -111,7 +111,7 @@ void RecordFile::check_utf8(std::size_t begin, std::size_t end) const {
                 continue;
             }
             try {
-                at += character_at(text, at, 0).size();
+                at += character_at("", text, at, 0).size();
             } catch (const ValueError&) {
                 throw_at_byte(path_, static_cast<std::int64_t>(at), "the text is not valid UTF-8");
             }

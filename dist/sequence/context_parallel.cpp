@@ -75,7 +75,8 @@ Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v, con
     return cat(parts, 2);
 }
 
-// Replaces the contents of `buffer` by the elements of `source`. The handle stays the same.
+// Makes `buffer`, with all tensors that share its Impl, use the storage of `source`, with its shape
+// and strides. The old storage is not modified.
 void assign(const Tensor& buffer, const Tensor& source) {
     Impl& to = *buffer.impl();
     const Impl& from = *source.impl();

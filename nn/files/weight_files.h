@@ -85,8 +85,8 @@ class WeightFiles {
         const Shape& shape() const { return file_ ? entry_->shape : mapped_.shape(); }
         // Returns a copy of the weight in its own memory.
         Tensor read() const;
-        // Returns a tensor that uses the memory of the mapped file. The conditions for mapped files
-        // in core/files/file.h apply.
+        // Returns a tensor that uses the memory of the mapped file, or a copy of a weight that is
+        // misaligned in the file. The conditions for mapped files in core/files/file.h apply.
         Tensor mapped() const;
 
       private:

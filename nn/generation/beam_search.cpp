@@ -1,6 +1,7 @@
-// Beam search with the scores and the end of Transformers: in each step, the most probable
-// continuations of all beams are ranked. Those that end a sequence are finished if they are among
-// the first num_beams, and the best of the others become the next beams.
+// Beam search with the scores and the stopping rule of Transformers. In each step, the most
+// probable continuations of all beams are ranked. Continuations that end a sequence are finished if
+// they are among the first num_beams. The best continuations that do not end a sequence become the
+// next beams.
 #include "nn/generation/beam_search.h"
 
 #include <algorithm>

@@ -192,6 +192,13 @@ TEST_F(ImageFolderLoader, RejectsABatchOfImagesOfDifferentSizesAndNamesTwo) {
               (Shape{2, 3, 13, 19}));
 }
 
+TEST_F(ImageFolderLoader, TransformsImagesOfDifferentSizesTwice) {
+    const TransformedDataset flipped(ImageFolder(folder_.path()), RandomHorizontalFlip());
+    const TransformedDataset resized(flipped, Resize({8, 8}));
+    const Tree batch = resized.get_batch(std::vector<std::int64_t>{0, 3});
+    EXPECT_EQ(batch["image"].tensor().shape(), (Shape{2, 3, 8, 8}));
+}
+
 TEST_F(ImageFolderLoader, NamesTheDamagedImageOfAWorker) {
     const std::string bytes = read_file(folder_ / "a/2.png");
     write_file_atomically(folder_ / "a/2.png", bytes.substr(0, 200), Durability::none);
