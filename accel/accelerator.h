@@ -78,7 +78,9 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // hooks. A raw or smart pointer or an optional stands for its object; an empty one throws
     // UsageError. A range or map stands for its elements or values. Other arguments and prepared
     // objects are not changed. Throws the errors of nn::Module::check_visit(), of the plugins and
-    // of accel::prepare_data_loader(), and ValueError (see verify_device_map()).
+    // of accel::prepare_data_loader(), ValueError (see verify_device_map()), and UsageError for an
+    // optimizer that was created before nn::add_lora() if no optimizer of the call has parameters
+    // of the adapter.
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);

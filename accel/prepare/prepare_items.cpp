@@ -1,6 +1,7 @@
 #include "accel/prepare/prepare_items.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
@@ -10,6 +11,7 @@
 #include "accel/megatron/megatron_schedule.h"
 #include "accel/prepare/deepspeed_objects.h"
 #include "accel/prepare/preparation.h"
+#include "core/system/log.h"
 #include "nn/layers/linear.h"
 
 namespace axle::accel {
@@ -117,34 +119,38 @@ std::vector<Tensor> adapter_parameters(nn::Module& model) {
 }  // namespace
 
 void check_optimizers(const std::vector<PrepareItem>& items) {
-    std::unordered_set<const Impl*> trained;
-    bool has_optimizer = false;
+    std::unordered_set<const Impl*> trained, frozen;  // parameters of the optimizers
+    std::vector<std::size_t> idle;  // the numbers of parameters of optimizers that train nothing
     for (const PrepareItem& item : items) {
         optim::Optimizer* const optimizer = optimizer_of(item);
         if (optimizer == nullptr) continue;
-        has_optimizer = true;
         const std::vector<Tensor> parameters = optimizer->parameters();
         if (!parameters.empty() && std::ranges::none_of(parameters, &Tensor::requires_grad))
-            throw UsageError(str("prepare: none of the ", parameters.size(),
-                                 " parameters of an optimizer requires a gradient, so that it "
-                                 "would train nothing: create it after nn::add_lora() with "
-                                 "nn::trainable_parameters(model), and freeze parameters for a "
-                                 "part of the training after prepare()"));
-        for (const Tensor& parameter : parameters) trained.insert(parameter.impl().get());
+            idle.push_back(parameters.size());
+        for (const Tensor& parameter : parameters)
+            (parameter.requires_grad() ? trained : frozen).insert(parameter.impl().get());
     }
-    if (!has_optimizer) return;
     for (const PrepareItem& item : items) {
         nn::Module* const model = as<nn::Module>(item);
         if (model == nullptr) continue;
+        const auto are_in = [](const std::unordered_set<const Impl*>& set,
+                               const std::vector<Tensor>& parameters) {
+            return std::ranges::any_of(parameters, [&](const Tensor& parameter) {
+                return set.contains(parameter.impl().get());
+            });
+        };
         const std::vector<Tensor> adapter = adapter_parameters(*model);
-        if (!adapter.empty() && std::ranges::none_of(adapter, [&](const Tensor& parameter) {
-                return trained.contains(parameter.impl().get());
-            }))
+        if (!adapter.empty() && !are_in(trained, adapter) && are_in(frozen, model->parameters()))
             throw UsageError(str("prepare: no optimizer has the ", adapter.size(),
                                  " parameters of the model's adapter, so that they would not be "
                                  "trained: create the optimizer after nn::add_lora() with "
                                  "nn::trainable_parameters(model)"));
     }
+    for (const std::size_t count : idle)
+        log(LogLevel::warning, "prepare: none of the ", count,
+            " parameters of an optimizer requires a gradient, so that its steps change nothing: if "
+            "they are frozen only for a part of the training, freeze them after prepare(), which "
+            "selects the gradients that several processes average");
 }
 
 void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,

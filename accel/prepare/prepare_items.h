@@ -29,11 +29,11 @@ struct PlaceholderSizes {
 void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
                          const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes);
 
-// Throws UsageError if an optimizer of the call would train nothing: if none of its parameters
-// requires a gradient, or if no parameter of a model's adapter is in an optimizer of the call. Both
-// happen if an optimizer is created before nn::add_lora(), which freezes its parameters. PyTorch
-// reports neither: its steps then change nothing. prepare() checks this and step() does not,
-// because a program may freeze the parameters of an optimizer for a part of its training.
+// Throws UsageError if an optimizer was created before nn::add_lora(), which freezes its
+// parameters: if an optimizer of the call has frozen parameters of a model, and none has parameters
+// of the model's adapter. Logs a warning for an optimizer whose parameters are all frozen. This is
+// not an error, because a program may train them later, or may only load a checkpoint. PyTorch
+// reports neither: its steps then change nothing.
 void check_optimizers(const std::vector<PrepareItem>& items);
 
 }  // namespace axle::accel

@@ -110,12 +110,12 @@ class LoraLinear : public LinearPolicy {
 // Freezes the model and adds an adapter to the selected layers. Only the adapter, the biases that
 // `bias` selects and modules_to_save then require a gradient. Returns the number of adapted layers.
 // Call it before Accelerator::prepare() and before creating the optimizer: prepare() throws
-// UsageError for an optimizer without the parameters of the adapter. Logs a warning for elements of
-// target_modules and exclude_modules that select no module, and for patterns that match no adapted
-// layer. Throws ValueError for an invalid configuration (LoraConfig::validate()), if no layer is
-// selected, if a selected module is not a Linear, and if a module of modules_to_save is missing or
-// has tied weights. Throws UsageError if the model has an adapter, is prepared or sharded, or if a
-// selected layer has a policy. The model is then unchanged.
+// UsageError for an optimizer that has the frozen parameters instead of the adapter. Logs a warning
+// for elements of target_modules and exclude_modules that select no module, and for patterns that
+// match no adapted layer. Throws ValueError for an invalid configuration (LoraConfig::validate()),
+// if no layer is selected, if a selected module is not a Linear, and if a module of modules_to_save
+// is missing or has tied weights. Throws UsageError if the model has an adapter, is prepared or
+// sharded, or if a selected layer has a policy. The model is then unchanged.
 std::int64_t add_lora(Module& model, const LoraConfig& config);
 
 // Returns the parameters that require a gradient.
