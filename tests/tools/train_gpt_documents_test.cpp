@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/tree/tree.h"
-#include "data/instructions/documents.h"
+#include "data/tokenizers/pretrained_tokenizer.h"
 #include "gmock/gmock.h"
 #include "nn/adapters/lora.h"
 #include "nn/models/gpt.h"
@@ -101,7 +101,7 @@ TEST_F(TrainGptDocuments, TunesAnAdapterOnChatsAndWritesAnswersToTheReport) {
     EXPECT_EQ(evaluated.result()["val_loss"], ended.result()["val_loss"]);
 }
 
-TEST_F(TrainGptDocuments, TunesALlamaWithItsTokenizerAndResumes) {
+TEST_F(TrainGptDocuments, TunesALlamaOfBytesAndResumes) {
     const nn::Llama base({.vocab_size = 256,
                           .hidden_size = 16,
                           .intermediate_size = 32,
@@ -140,6 +140,29 @@ TEST_F(TrainGptDocuments, EvaluatesTheCheckpointAndNotTheModelThatItStartedFrom)
     Arguments evaluation = from;
     evaluation.insert(evaluation.end(), {"--eval-only"});
     const Ended evaluated = run(evaluation);
+    ASSERT_EQ(evaluated.code, 0) << evaluated.text();
+    EXPECT_EQ(evaluated.result()["val_loss"], tuned.result()["val_loss"]);
+}
+
+// The preset selects bytes for models without a tokenizer.
+TEST_F(TrainGptDocuments, EvaluatesWithTheTokenizerOfTheModelThatItStartedFrom) {
+    const std::string tokenizer =
+        to_json(from_json(read_file(AXLE_TESTS_DIR "/golden/instructions.json"))["tokenizer"]);
+    const nn::Llama base(
+        {.vocab_size = data::PretrainedTokenizer::from_json(tokenizer).vocab_size(),
+         .hidden_size = 16,
+         .intermediate_size = 32,
+         .num_hidden_layers = 1,
+         .num_attention_heads = 2,
+         .max_position_embeddings = 64});
+    base.save_pretrained(folder_ / "words");
+    write_file_atomically(folder_ / "words/tokenizer.json", tokenizer);
+    Arguments flags =
+        tiny("answers.jsonl", "a", {"--init-from", folder_ / "words", "--steps", "20"});
+    const Ended tuned = run(flags);
+    ASSERT_EQ(tuned.code, 0) << tuned.text();
+    flags.emplace_back("--eval-only");
+    const Ended evaluated = run(flags);
     ASSERT_EQ(evaluated.code, 0) << evaluated.text();
     EXPECT_EQ(evaluated.result()["val_loss"], tuned.result()["val_loss"]);
 }

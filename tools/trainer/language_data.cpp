@@ -24,14 +24,13 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const Options& run, const std::str
                                               bool has_documents, std::int64_t vocab_size) {
     const std::string path = run.path_of("tokenizer.json");
     const bool resumes = !run.resume.empty() && fs::exists(path);
-    if (!resumes && !run.init_from.empty()) {
-        const fs::path file = fs::path(model_folder(run.init_from)) / "tokenizer.json";
-        if (fs::exists(file)) {
-            copy_tokenizer(run.init_from, run.out);
-            return model_tokenizer(run.init_from, vocab_size);
-        }
+    const bool is_of_model = !run.init_from.empty() &&
+                             fs::exists(fs::path(model_folder(run.init_from)) / "tokenizer.json");
+    if (is_of_model && !resumes) {
+        copy_tokenizer(run.init_from, run.out);
+        return model_tokenizer(run.init_from, vocab_size);
     }
-    if (resumes && kind != "byte") return model_tokenizer(run.out, vocab_size);
+    if (resumes && (is_of_model || kind != "byte")) return model_tokenizer(run.out, vocab_size);
     if (kind == "byte" || (has_documents && vocab_size == 256))
         return std::make_unique<data::ByteTokenizer>();
     if (has_documents)
