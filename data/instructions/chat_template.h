@@ -21,7 +21,7 @@ struct TextPart {
     bool is_answer = false;
 };
 
-// Formats chats as the Jinja template with the same name in Transformers does:
+// Formats chats as Transformers does with the Jinja templates of ChatML and of Llama 3:
 //
 //     chatml  <|im_start|>user\nHi<|im_end|>\n
 //     llama3  <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>
@@ -32,6 +32,7 @@ class ChatTemplate {
     // Returns the template with a name. `bos_token` is the first text of a chat with llama3; chatml
     // does not use it. Throws ValueError, which lists names(), for other names.
     static ChatTemplate named(const std::string& name, std::string bos_token = "<|begin_of_text|>");
+    // Returns the names of all templates.
     static std::vector<std::string> names();
 
     // Returns the text of a chat. An answer is the content of an assistant message with the token

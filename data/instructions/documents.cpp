@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -82,7 +83,6 @@ class Encoder {
             document.ids.push_back(*eos);
             document.is_answer.push_back(true);
         }
-        if (!options_.answers_only) document.is_answer.assign(document.ids.size(), true);
         return document;
     }
 
@@ -173,6 +173,8 @@ struct DocumentDataset::Content {
     std::size_t end(std::int64_t document) const {
         return ends[static_cast<std::size_t>(document)];
     }
+    // Returns whether the token at a position of `ids` is trained.
+    bool is_trained(std::size_t at) const { return !options.answers_only || is_answer[at]; }
     void add(const TokenizedDocument& document);
     void pack();
     // Writes the tokens [begin, end) and their labels at position `at` of a sample. The label of
@@ -186,12 +188,11 @@ void DocumentDataset::Content::add(const TokenizedDocument& document) {
     const std::size_t count =
         wraps ? document.ids.size()
               : std::min(document.ids.size(), static_cast<std::size_t>(options.max_length));
-    // The first token of a document is not predicted.
-    const auto answers = std::span(document.ids).first(count);
-    bool is_trained = false;
-    for (std::size_t i = 1; i < answers.size(); ++i)
-        is_trained = is_trained || document.is_answer[i];
-    if (!is_trained) {
+    // The first token of a document is not predicted, except from the document before it.
+    bool has_trained = false;
+    for (std::size_t i = 1; i < count; ++i)
+        has_trained = has_trained || !options.answers_only || document.is_answer[i];
+    if (!has_trained) {
         ++left_out;
         return;
     }
@@ -217,10 +218,9 @@ void DocumentDataset::Content::pack() {
         for (std::size_t start = 0; start + 1 < ids.size(); start += length) {
             // The samples without a trained label are left out.
             const std::size_t last = std::min(start + length, ids.size() - 1);
-            if (std::find(is_answer.begin() + std::ptrdiff_t(start) + 1,
-                          is_answer.begin() + std::ptrdiff_t(last) + 1,
-                          true) != is_answer.begin() + std::ptrdiff_t(last) + 1)
-                starts.push_back(start);
+            std::size_t label = start + 1;
+            while (label <= last && !is_trained(label)) ++label;
+            if (label <= last) starts.push_back(start);
         }
 }
 
@@ -230,7 +230,7 @@ void DocumentDataset::Content::copy(std::size_t begin, std::size_t end, bool con
     for (std::size_t i = begin; i < end; ++i, ++at) {
         input[at] = ids[i];
         const bool has_next = i + 1 < end || (continues && i + 1 < ids.size());
-        if (has_next && is_answer[i + 1]) labels[at] = ids[i + 1];
+        if (has_next && is_trained(i + 1)) labels[at] = ids[i + 1];
     }
 }
 
@@ -240,6 +240,12 @@ DocumentDataset::DocumentDataset(const Table& table, const Tokenizer& tokenizer,
     if (options.max_length < 2 || options.max_length > kLargest)
         throw ValueError(
             str("DocumentDataset: max_length must be in [2, 2^30]: it is ", options.max_length));
+    const auto check_id = [](const char* name, std::int64_t id) {
+        if (id < 0 || id > UINT32_MAX)
+            throw ValueError(str("DocumentDataset: ", name, " must be in [0, 2^32): it is ", id));
+    };
+    check_id("pad_token_id", options.pad_token_id);
+    if (options.eos_token_id) check_id("eos_token_id", *options.eos_token_id);
     auto content = std::make_shared<Content>();
     content->options = options;
     const Encoder encode(table, tokenizer, options);
@@ -311,7 +317,7 @@ std::vector<std::int64_t> DocumentDataset::prompt(std::int64_t index) const {
                              num_documents(), " documents"));
     const std::size_t begin = content_->begin(index);
     std::size_t end = begin + 1;
-    while (!content_->is_answer[end]) ++end;
+    while (end < content_->end(index) && !content_->is_answer[end]) ++end;
     return {content_->ids.begin() + std::ptrdiff_t(begin),
             content_->ids.begin() + std::ptrdiff_t(end)};
 }

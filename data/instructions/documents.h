@@ -68,12 +68,13 @@ struct DocumentOptions {
 // A document as token ids.
 struct TokenizedDocument {
     std::vector<std::int64_t> ids;
-    std::vector<bool> is_answer;  // for each token, whether it is trained
+    std::vector<bool> is_answer;  // for each token, whether it is a token of an answer
 };
 
 // Returns the tokens of a text. A token is an answer if a character of it is in an answer.
-// Pretrained tokenizers encode the whole text, and other tokenizers encode each part alone. Throws
-// the errors of Tokenizer::encode().
+// Pretrained tokenizers encode the whole text, with the special tokens of the post-processor if
+// add_special_tokens is true. Other tokenizers encode each part alone. Throws the errors of
+// Tokenizer::encode().
 TokenizedDocument encode_parts(const Tokenizer& tokenizer, std::span<const TextPart> parts,
                                bool add_special_tokens);
 
@@ -94,11 +95,11 @@ class DocumentDataset : public Dataset {
     //
     // The columns of the table decide which; other columns are ignored. Documents without a trained
     // token in the first max_length tokens are left out (left_out()). Throws ValueError if the
-    // table has none of these columns, if no document is left, for an unknown chat_template, and if
-    // max_length is less than 2. Throws FileError, which names the place of the row
-    // (Table::location()), if a value has another type, a message has an unknown role or a chat has
-    // no message of the assistant although answers_only is true, and if the tokenizer refuses the
-    // text.
+    // table has none of these columns, if no document is left, for an unknown chat_template, and
+    // unless max_length is in [2, 2^30] and the ids of the options are in [0, 2^32). Throws
+    // FileError, which names the place of the row (Table::location()), if a value has another type,
+    // a message has an unknown role or a chat has no message of the assistant although answers_only
+    // is true, and if the tokenizer refuses the text.
     DocumentDataset(const Table& table, const Tokenizer& tokenizer,
                     const DocumentOptions& options = {});
 
@@ -111,8 +112,8 @@ class DocumentDataset : public Dataset {
     std::int64_t num_tokens() const;     // of these documents, without padding
     std::int64_t left_out() const;       // the number of documents without a trained token
     // Returns the tokens of a document before its first answer, with which a model can generate the
-    // answer; for texts, only the first token. Throws IndexError unless 0 <= index <
-    // num_documents().
+    // answer: for texts only the first token, and for chats without an answer all tokens. Throws
+    // IndexError unless 0 <= index < num_documents().
     std::vector<std::int64_t> prompt(std::int64_t index) const;
 
   private:

@@ -129,6 +129,7 @@ TEST(DocumentDataset, LabelsTheAnswerOfAPromptAndTheTokenThatEndsIt) {
     EXPECT_THAT(rows.prompt(0), ElementsAre('a', 'b'));
     const DocumentDataset all(table, ByteTokenizer(), {.answers_only = false});
     EXPECT_THAT(token_ids_of(all.get(0)["labels"]), ElementsAre('b', 'x', 'y', -100));
+    EXPECT_THAT(all.prompt(0), ElementsAre('a', 'b'));
 }
 
 TEST(DocumentDataset, TruncatesDocumentsAndLeavesOutThoseWithoutATrainedToken) {
@@ -223,7 +224,7 @@ TEST(DocumentDataset, NamesTheFileAndTheLineOfARowThatItCannotRead) {
             "'tool_calls'");
 }
 
-TEST(DocumentDataset, RejectsTablesWithoutItsColumnsAndSmallLengths) {
+TEST(DocumentDataset, RejectsTablesWithoutItsColumnsAndInvalidOptions) {
     const Table table = Table::from_list({Tree{{"prompt", "a"}, {"answer", "b"}}});
     expect_error<ValueError>(
         {"DocumentDataset: the rows must have the column messages",
@@ -231,6 +232,9 @@ TEST(DocumentDataset, RejectsTablesWithoutItsColumnsAndSmallLengths) {
         [&] { DocumentDataset(table, ByteTokenizer(), {.text_column = "body"}); });
     expect_error<ValueError>({"DocumentDataset: max_length must be in [2, 2^30]: it is 1"}, [] {
         DocumentDataset(table_of({"ab"}), ByteTokenizer(), {.max_length = 1});
+    });
+    expect_error<ValueError>({"DocumentDataset: eos_token_id must be in [0, 2^32): it is -1"}, [] {
+        DocumentDataset(table_of({"ab"}), ByteTokenizer(), {.eos_token_id = -1});
     });
     const DocumentDataset rows(table_of({"ab"}), ByteTokenizer());
     expect_error<IndexError>({"DocumentDataset: index 1 is out of range for 1 samples"},
