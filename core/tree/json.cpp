@@ -240,7 +240,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
 
     std::vector<Tree> open_;
     std::size_t max_memory_, left_;
-    bool rounds_integers_;  // whether integers beyond int64 become numbers
+    bool rounds_integers_;  // whether integers beyond int64 are rounded
 };
 
 Tree parse(std::string_view text, std::size_t max_memory, bool rounds_integers) {

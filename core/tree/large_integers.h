@@ -10,7 +10,8 @@
 
 namespace axle {
 
-// Does the same as from_json() (core/tree/tree.h), but integers beyond int64 become numbers.
+// Does the same as from_json() (core/tree/tree.h), but integers beyond int64 are rounded to
+// floating-point numbers.
 Tree from_json_with_large_integers(std::string_view text, std::size_t max_memory = SIZE_MAX);
 
 }  // namespace axle

@@ -150,7 +150,7 @@ void Run::check_loss(double mean) {
         skipped_ = 0;
         return;
     }
-    if (options_.mixed_precision != "fp16" || !accelerator_.optimizer_step_was_skipped() ||
+    if (accelerator_.mixed_precision() != "fp16" || !accelerator_.optimizer_step_was_skipped() ||
         ++skipped_ >= kMaxSkipped)
         throw_numerics(str("the loss of step ", progress_.step), mean);
 }

@@ -78,9 +78,9 @@ struct Options {
     accel::AcceleratorOptions accelerator() const;
 };
 
-// Returns an AdamW optimizer of the parameters that require a gradient, which applies weight decay
-// to parameters with at least two dimensions,
-// such as matrices, embeddings and convolution kernels, but not to biases and weights of norms.
+// Returns an AdamW optimizer of the parameters that require a gradient. It applies weight decay to
+// parameters with at least two dimensions, such as matrices, embeddings and convolution kernels,
+// but not to biases and weights of norms.
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
 
 // The number of completed updates, which checkpoints save.
@@ -161,7 +161,8 @@ class Run {
     // ends the run. Throws UsageError if the run had no updates left when it started. Throws
     // NumericsError if the mean loss of the update or a loss of the evaluation ("val_loss") is NaN
     // or infinite; then nothing is saved. In fp16, updates that the gradient scaler skips may have
-    // such a loss, but not 16 in sequence, and no checkpoint is saved after them.
+    // such a loss, but not 16 in sequence. Then only a signal or the end of the run saves a
+    // checkpoint.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If no updates were left at
     // the start of the run, evaluates first, and throws the NumericsError of end_update().
