@@ -167,6 +167,16 @@ TEST_F(TrainGptDocuments, EvaluatesWithTheTokenizerOfTheModelThatItStartedFrom) 
     EXPECT_EQ(evaluated.result()["val_loss"], tuned.result()["val_loss"]);
 }
 
+TEST_F(TrainGptDocuments, RejectsOtherOptionsOfDocumentsWhenItResumes) {
+    Arguments flags = tiny("answers.jsonl", "a", {"--steps", "5"});
+    ASSERT_EQ(run(flags).code, 0);
+    flags.insert(flags.end(), {"--resume", "latest", "--train-on", "all"});
+    const Ended ended = run(flags);
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.text(), HasSubstr("documents: saved 'column text, chat chatml, train on "
+                                        "answers, packing none', now 'column text"));
+}
+
 TEST_F(TrainGptDocuments, RejectsRowsAndOptionsThatItCannotUse) {
     const auto rejects = [&](const Arguments& flags, const Arguments& words) {
         expect_refused(flags, words);

@@ -71,7 +71,8 @@ void Options::add_to(CommandLine& line) {
              "Resume from a checkpoint folder, from the newest in --out ('latest'; 'latest-good' "
              "skips damaged ones), or 'auto': from the newest if there is one");
     line.add("allow-changed", allow_changed,
-             "Fields that may differ when resuming: seed, batch, lr, weight-decay, model, data");
+             "Fields that may differ when resuming: seed, batch, lr, weight-decay, model, data, "
+             "documents");
     line.add("seed", seed, "Random seed of weights, batches, splits, dropout and samples");
     line.add("threads", threads, "CPU threads; 0 uses AXLE_NUM_THREADS or all CPUs", 0, 1024);
     line.add("steps", steps, "Optimizer updates", 1);

@@ -98,9 +98,9 @@ std::string checkpoint_to_resume(const Options& options);
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
 // without this option or if "auto" finds no checkpoint. Unless eval_only is true, compares the
 // checkpoint's run with this run. Throws ValueError if the seed, batch size, learning rate, weight
-// decay, model or data differ, unless --allow-changed names the field. Data that have grown are
-// accepted. The number of steps may change. Throws the errors of checkpoint_to_resume(), and
-// FileError if the checkpoint cannot be read.
+// decay, or a value of Options::identity differs, unless --allow-changed names the field. Data that
+// have grown are accepted. The number of steps may change. Throws the errors of
+// checkpoint_to_resume(), and FileError if the checkpoint cannot be read.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
