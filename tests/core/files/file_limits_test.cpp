@@ -284,8 +284,7 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
         write_bytes(folder / "f", zip_of("\x80\x02" + value + "q\0"s + "0](" +
                                          repeated("h\0"s, kPickleBytes) + "e."));
         EXPECT_LE(peak_memory([&] {
-                      must_fail("f: entry 'a/data.pkl': the values need more memory than the limit",
-                                load);
+                      must_fail("f: entry 'a/data.pkl': the values need more memory than ", load);
                   }),
                   kLimit + kPickleBytes + 4 * kMiB);
     }
@@ -308,7 +307,7 @@ TEST(TorchFileLimits, CountEachUseOfALongNameTowardTheMemoryLimit) {
         return file_error([&] { load_torch_file(folder / "f", {.check_crc = false}); });
     };
     EXPECT_EQ(error(1000), "no error");
-    EXPECT_THAT(error(10'000), HasSubstr("the values need more memory than the limit"));
+    EXPECT_THAT(error(10'000), HasSubstr("the values need more memory than "));
 }
 
 }  // namespace

@@ -333,8 +333,7 @@ TEST(LoadTorchFile, RejectsExponentiallyNestedContainers) {
     for (int i = 0; i < 40; ++i)
         nested += "](h" + bytes_of(i, 1) + "h" + bytes_of(i, 1) + "eq" + bytes_of(i + 1, 1) + "0";
     nested += "h" + bytes_of(40, 1) + ".";
-    EXPECT_THAT(load_error(file_of(nested)),
-                HasSubstr("the values need more memory than the limit"));
+    EXPECT_THAT(load_error(file_of(nested)), HasSubstr("the values need more memory than "));
 }
 
 TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
@@ -346,7 +345,7 @@ TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
         return file_of(pickle + "e.");
     };
     EXPECT_EQ(load_error(naming(100)), "no error");
-    EXPECT_THAT(load_error(naming(10000)), HasSubstr("the values need more memory than the limit"));
+    EXPECT_THAT(load_error(naming(10000)), HasSubstr("the values need more memory than "));
 }
 
 TEST(LoadTorchFile, RejectsInvalidShapesStridesAndStorages) {

@@ -63,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionOption,
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(MultiheadAttention, MatchesParametersOfPyTorchWithBiasKvAndKdimAndRejectsInvalidSizes) {
+    manual_seed(3);
     const nn::MultiheadAttention layer(64, 2, {.add_bias_kv = true, .kdim = 30});
     EXPECT_THAT(names(layer.state_dict()),
                 ElementsAre("q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
