@@ -53,10 +53,10 @@ struct FullyShardedDataParallelPlugin {
     // unless it is tied. If auto_wrap_policy selects units, the last norm after them and an untied
     // Linear output head form another unit. This unit stays gathered between forward and backward.
     std::optional<int> fsdp_version = {};
-    // The strategy for version 1 only. Deprecated: use reshard_after_forward, which has the same
-    // names (FSDP_SHARDING_STRATEGY). The Accelerator throws ValueError if reshard_after_forward is
-    // set to another strategy. With version 2, it throws ValueError if only this option is set, and
-    // otherwise ignores it with a warning.
+    // The strategy for version 1 only (FSDP_SHARDING_STRATEGY). Deprecated: use
+    // reshard_after_forward, which accepts the same strategies. The Accelerator throws ValueError
+    // if reshard_after_forward is set to another strategy. With version 2, it throws ValueError if
+    // only this option is set, and otherwise ignores it with a warning.
     std::string sharding_strategy = {};
     // The sharding strategy. Version 2: whether the gathered parameters of a unit are freed after
     // its forward pass (true by default). Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP",

@@ -281,7 +281,7 @@ class TorchFile {
         if (key.kind != Kind::integer) refuse("a dict has keys that are neither text nor integers");
         return std::to_string(key.integer());
     }
-    // Returns a value as a Tree. The caller has charged the Tree itself.
+    // Returns a value as a Tree. Charges its text, tensors and elements, but not the Tree itself.
     Tree tree_of(Pickle::Id id, int depth) {
         if (depth > kMaxTreeDepth)
             refuse(str("containers are nested deeper than ", kMaxTreeDepth, " levels"));

@@ -125,8 +125,9 @@ void check_ulysses_batch(const Tree& batch, const ProcessGroup& group) {
                              "length ", length, ", sp_size ", group.size()));
     for (const auto& [key, value] : batch.entries())
         if (value.is_tensor() && value.tensor().dim() >= 2 && value.tensor().size(1) != length)
-            throw ValueError(str(kAdapter, ": the length of ", in_quotes(key), " must be ", length,
-                                 ", the length of \"input_ids\": ", value.tensor().shape()));
+            throw ValueError(str(kAdapter, ": ", in_quotes(key),
+                                 " must have the length of 'input_ids', ", length, ": ",
+                                 in_quotes(key), " is ", value.tensor().shape()));
 }
 
 std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group) {

@@ -155,7 +155,7 @@ TEST_F(AxleLaunchStart, ReportsFlagsOfDeepSpeedThatHaveNoEffect) {
 }
 
 // Covers 26.launch, 28.fp8_config.
-TEST_F(AxleLaunchStart, PassesFp8PrecisionOverridesThroughTheEnvironmentAndRejectsOneValue) {
+TEST_F(AxleLaunchStart, PassesFp8PrecisionOverridesThroughTheEnvironmentAndRequiresThreeValues) {
     const auto overrides = [&](const Arguments& flags) {
         std::string all;
         for (const char* product : {"FPROP", "DGRAD", "WGRAD"})

@@ -6,11 +6,12 @@
 // chunk of the images. It iterates over the pixels of these images in blocks, in which pixels are
 // ordered by row, column and image. dy is packed into panels with o innermost. x is copied to
 // scratch memory with channels innermost and zero padding. So a line of a panel consists of runs of
-// channels, one per tap. If a panel has one tap, pixel rows for which this tap is in the padding
-// are skipped, and so are columns if enough pixels remain. Sums stay in scratch memory, with
+// channels, one per tap. If the width of a panel divides the number of channels, each panel has one
+// tap. Pixel rows for which this tap is in the padding are then skipped, and so are columns if
+// enough pixels remain. Sums stay in scratch memory, with
 // channels innermost, until the task's last pixel, and are transposed when they are written to dw.
 // If dw is small, several chunks of images have their own sums, which are added in the order of the
-// images. All splits depend on the shapes only.
+// images. No split depends on the number of threads.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/cpu/conv/winograd.h"
 #include "kernels/ops/conv.h"

@@ -85,7 +85,8 @@ struct MixtralSparseMoeBlock : Model<MixtralSparseMoeBlock> {
 
 struct MixtralDecoderLayer : Model<MixtralDecoderLayer> {
     explicit MixtralDecoderLayer(const MixtralConfig& config);
-    // Returns the output [B, T, C] and the logits of the router [B * T, experts].
+    // Maps x [B, T, C] to the output [B, T, C] and the logits of the router [B * T, experts]. mask
+    // and rotation are as in LlamaAttention::forward().
     std::pair<Tensor, Tensor> forward(const Tensor& x, const Tensor& mask,
                                       const Tensor& rotation = {});
     void visit(Visitor& v) override {

@@ -42,7 +42,7 @@ TEST(RandomPart, DropsTheSameElementsAsTheWholeTensor) {
             }
 }
 
-TEST(RandomPart, DropsTheSameAttentionWeightsAsAllHeads) {
+TEST(RandomPart, DropsTheSameAttentionWeightsAsUndividedAttention) {
     manual_seed(1);
     const Shape shape = {2, 4, 5, 6};
     std::vector<Tensor> whole;

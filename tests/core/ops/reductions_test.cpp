@@ -40,6 +40,9 @@ TEST(Bincount, AddsWeightsInF32IfTheyAreF32AndElseInF64) {
     EXPECT_EQ(bincount(x, weights).to_vector(), (Values{0, 2.5, 0, 4}));
     EXPECT_EQ(bincount(x, weights).dtype(), f32);
     EXPECT_EQ(bincount(x, to(weights, f16)).dtype(), f64);
+}
+
+TEST(Bincount, ReturnsMinlengthZerosForAnEmptyOperand) {
     EXPECT_EQ(bincount(zeros({0}, {i64}), {}, 3).to_vector(), (Values{0, 0, 0}));
 }
 

@@ -67,6 +67,9 @@ TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
     EXPECT_EQ(collate_error<ShapeError>({ones({3}), ones({1, 3})}),
               "collate: different shapes: [3] and [1, 3] (samples 0 and 1 of the batch); "
               "padding_collate() pads dimension 0");
+}
+
+TEST(Collate, RejectsTensorsWithTheMaximumNumberOfDimensions) {
     EXPECT_EQ(collate_error<ShapeError>({ones({1, 1, 1, 1, 1, 1, 1, 1})}),
               "collate: cannot stack tensors with the maximum number of dimensions: [1, 1, 1, 1, "
               "1, 1, 1, 1]");

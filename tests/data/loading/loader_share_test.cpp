@@ -70,7 +70,7 @@ TEST(ShardedLoader, RejectsInvalidOptionsWithoutChanges) {
     EXPECT_EQ(pass(loader), (Batches{{0, 1, 2}, {3, 4, 5}}));
 }
 
-TEST(ShardedLoader, ReadsItsShareOfANewBatchSamplerAndRejectsUnevenBatchesAndNull) {
+TEST(ShardedLoader, ReadsItsShareOfANewBatchSamplerAndRejectsNullAndSplittingUnevenBatches) {
     DataLoader loader(from_function(8, sample), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .split_batches = true});
     const auto four =

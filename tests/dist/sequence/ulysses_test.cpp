@@ -208,7 +208,7 @@ TEST(UlyssesBatches, RejectInvalidBatchesOnAllRanks) {
         refused({{"input_ids", arange(3).reshape({1, 3})}},
                 {"the length of sequences must be a multiple of sp_size: length 3, sp_size 2"});
         refused({{"input_ids", arange(4).reshape({1, 4})}, {"labels", ones({1, 6})}},
-                {"the length of 'labels' must be 4, the length of \"input_ids\": [1, 6]"});
+                {"'labels' must have the length of 'input_ids', 4: 'labels' is [1, 6]"});
     });
 }
 
