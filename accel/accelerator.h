@@ -74,13 +74,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // --- preparing objects
 
     // Prepares models, optimizers, loaders and schedulers in any order, and returns references to
-    // the arguments: nothing is wrapped. Moves models to the device, shards loaders, and attaches
-    // hooks. A raw or smart pointer or an optional stands for its object; an empty one throws
-    // UsageError. A range or map stands for its elements or values. Other arguments and prepared
-    // objects are not changed. Throws the errors of nn::Module::check_visit(), of the plugins and
-    // of accel::prepare_data_loader(), ValueError (see verify_device_map()), and UsageError for an
-    // optimizer that was created before nn::add_lora() if no optimizer of the call has parameters
-    // of the adapter.
+    // them. Moves models to the device, shards loaders, and attaches hooks. A raw or smart pointer
+    // or an optional stands for its object, a range or map for its elements or values. Other
+    // arguments and prepared objects are not changed. Throws UsageError for an empty pointer or an
+    // optimizer created before nn::add_lora(), ValueError (see verify_device_map()), and the errors
+    // of nn::Module::check_visit(), of the plugins and of accel::prepare_data_loader().
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);

@@ -199,20 +199,22 @@ void remove_checkpoint(const std::string& path) {
     }
     const auto lock = PathLock::try_folder(path);
     if (!lock) return;
-    const FolderContents found = contents_of(path);
-    const bool has_others =
-        !found.others.empty() ||
-        std::any_of(found.files.begin(), found.files.end(),
-                    [&](const std::string& name) { return !files.contains(name); }) ||
-        std::any_of(found.folders.begin(), found.folders.end(),
-                    [&](const std::string& name) { return !folders.contains(name); });
-    if (!has_others) {
+    const auto has_others = [&](const std::string& folder) {
+        const FolderContents found = contents_of(folder);
+        return !found.others.empty() ||
+               std::any_of(found.files.begin(), found.files.end(),
+                           [&](const std::string& name) { return !files.contains(name); }) ||
+               std::any_of(found.folders.begin(), found.folders.end(),
+                           [&](const std::string& name) { return !folders.contains(name); });
+    };
+    if (!has_others(path)) {
         // The checkpoint is renamed before it is removed, and the rename is synced. Otherwise a
         // power failure could leave a partial checkpoint with the original name.
         const std::string trash = random_path(folder_of(path), kTemporary[1]);
         rename_path(path, trash);
         sync_folder(folder_of(path));
-        return remove_all(trash);
+        if (!has_others(trash)) return remove_all(trash);
+        rename_path(trash, path);  // a file was added before the checkpoint was renamed
     }
     // The manifest is removed first: without it, the folder is not a checkpoint.
     remove_file(path, kManifest);

@@ -1,6 +1,7 @@
 // Tests that removing checkpoints and temporary directories does not change files outside of them.
 // Another process may replace a folder by a symbolic link at the same time.
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "tests/accel/state/checkpoint_files.h"
 #include "tests/close.h"
+#include "tests/core/files/faulty_file_system.h"
 #include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
@@ -167,6 +170,31 @@ TEST_F(CheckpointRemoval, RejectsAFolderOfCheckpointsThatIsALink) {
         });
     expect_refusal([&] { accelerator.save_state(); });
     EXPECT_TRUE(accel::is_checkpoint(outside_ / "elsewhere/checkpoint_0"));
+}
+
+// Writes a file into a folder just before the folder is renamed for the first time.
+class LateWriter final : public tests::FaultyFileSystem {
+  public:
+    explicit LateWriter(std::string folder)
+        : FaultyFileSystem(file_system(), SIZE_MAX, 0), folder_(std::move(folder)) {}
+    int rename(const std::string& from, const std::string& to) override {
+        if (from == folder_ && !std::exchange(has_written_, true)) put(from + "/notes.txt", "mine");
+        return FaultyFileSystem::rename(from, to);
+    }
+
+  private:
+    std::string folder_;
+    bool has_written_ = false;
+};
+
+TEST_F(CheckpointRemoval, KeepsAFileThatIsAddedBeforeTheCheckpointIsRenamed) {
+    write_checkpoint("checkpoint_1", 1);
+    LateWriter writer(folder_ / "checkpoint_1");
+    replace_file_system(&writer);
+    accel::remove_checkpoint(folder_ / "checkpoint_1");
+    replace_file_system(nullptr);
+    EXPECT_EQ(list_folder(folder_ / "checkpoint_1"), std::vector<std::string>{"notes.txt"});
+    EXPECT_EQ(list_folder(folder_.path()), std::vector<std::string>{"checkpoint_1"});
 }
 
 constexpr int kExchanges = 20'000, kManyExchanges = 100'000;
