@@ -27,8 +27,9 @@ std::string scalar_value(std::string_view tag, double value);
 std::string text_value(std::string_view tag, std::string_view text);
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 std::string image_value(std::string_view tag, const Image& image);
-// Returns the hyperparameters of a run for the HParams tab, from a map of numbers, booleans and
-// strings. Null is left out, and other values are written as text.
+// Returns the hyperparameters of a run for the HParams tab. Nested maps are flattened: their keys
+// are joined by "/". Numbers, tensors with one element, booleans and strings keep their type; null
+// is left out, and other values are written as text. Times are in seconds since 1970.
 std::string hparams_value(const Tree& hparams, double start_time);
 // Returns a value that marks the run as finished.
 std::string hparams_end_value(double end_time);

@@ -285,9 +285,10 @@ void PipelineRun::send_activation(const Action& action) {
     else if (known->second != type)
         throw ShapeError(str(op_,
                              ": micro-batches of equal shapes must have activations "
-                             "of equal shapes: stage ",
-                             stage, " has the output ", type.dtype, ' ', type.shape,
-                             ", but had before ", known->second.dtype, ' ', known->second.shape));
+                             "of equal dtype and shape: the output of stage ",
+                             stage, " is ", type.dtype, ' ', type.shape, ", but was ",
+                             known->second.dtype, ' ', known->second.shape,
+                             " in an earlier micro-batch"));
     send(output, stage + 1, tag_of(MessageKind::activation, stage + 1));
     ++pipeline_.counters.messages;
     pipeline_.counters.bytes += output.numel() * size_of(output.dtype());

@@ -49,8 +49,9 @@ class DividedModel {
     // Returns the parent of a module, or nullptr.
     nn::Module* parent_of(const std::string& name) const;
     // Returns the number of parts of the output features of a Linear: the number of ranks. If the
-    // output consists of key-value heads and they are fewer than the ranks, returns the number of
-    // these heads. Throws ValueError unless the heads or features can be divided.
+    // output consists of fewer key-value heads than ranks, returns the number of these heads; each
+    // part is then copied to several ranks. Throws ValueError if the heads or features can be
+    // neither divided among nor copied to the ranks.
     std::int64_t parts_of(const Target& target, const nn::Linear& layer,
                           std::int64_t segments) const;
     std::shared_ptr<SharedInput> input_of(const std::string& name);

@@ -146,7 +146,7 @@ static_assert(accel::Registrable<BestLoss> && accel::Registrable<Counter> &&
 static_assert(!accel::Registrable<Tensor> && !accel::Registrable<int>);
 
 // Covers 3.register_for_checkpointing, 10.custom_checkpoint_<i>.pkl.
-TEST(RegisterForCheckpointing, RestoresAllObjectsInOrder) {
+TEST(RegisterForCheckpointing, SavesEachObjectOnceAndRestoresAll) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     BestLoss best;
     Counter counter;

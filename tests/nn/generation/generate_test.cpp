@@ -154,7 +154,7 @@ TEST(GenerateSampling, KeepsTokensWithAtLeastMinPTimesTheHighestProbability) {
     expect_shares(shares(kProbabilities, {.min_p = 0.31}), {{1, 0.625}, {3, 0.375}});
 }
 
-TEST(GenerateSampling, AppliesMinPAfterTopP) {
+TEST(GenerateSampling, CombinesTopPAndMinP) {
     expect_shares(shares(kProbabilities, {.top_p = 0.7, .min_p = 0.61}), {{1, 1}});
 }
 
