@@ -98,7 +98,8 @@ void resolve_newer_options(MegatronLMPlugin& plugin) {
     if (plugin.average.empty()) plugin.average = "rows";
 }
 
-// Throws NotImplementedError for options of Megatron-LM that have no counterpart in Axle.
+// Throws NotImplementedError for options, and combinations of options, that Axle does not implement
+// for MegatronLMPlugin.
 void refuse_newer_options(const MegatronLMPlugin& plugin) {
     refuse(plugin.megatron_dataset_flag, "megatron_dataset_flag",
            "reading of datasets in Megatron-LM's format",

@@ -49,7 +49,7 @@ ModelCosts four_pieces() {
         .pieces = std::vector<ModelCosts::Piece>(4, {1000, 10, 5}), .parameters = 4000, .width = 2};
 }
 
-TEST(Plans, PredictTheMemoryTrafficAndTimeOfReplicasAndPipelines) {
+TEST(Plans, PredictMemoryBytesSentAndTimeOfReplicasAndPipelines) {
     const PlanOptions options{
         .num_processes = 4, .memory = kGB, .batch = 8, .time = 1, .flops = 10, .link = 1e12};
     const std::vector<Plan> found = plans(four_pieces(), options);

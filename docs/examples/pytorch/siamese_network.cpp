@@ -12,7 +12,7 @@ constexpr std::int64_t kSize = 16;
 // [model]
 class SiameseNetwork : public nn::Model<SiameseNetwork> {
   public:
-    // Returns the probability that the images of a pair show the same shape, [N].
+    // Returns the probability that the images of a pair show the same kind of drawing, as [N].
     Tensor forward(const Tensor& first, const Tensor& second) {
         return sigmoid(head(abs(features(first) - features(second)))).squeeze(-1);
     }

@@ -1,6 +1,6 @@
-// Interrupts runs after every batch and resumes them from their checkpoints: with the same number
-// of processes, with fewer and with more. A resumed run must read the same samples as an
-// uninterrupted run.
+// Saves a checkpoint after every batch of a run, and resumes from each of them: with the same
+// number of processes, with fewer and with more. A resumed run must read the same samples as the
+// rest of the first run.
 #include <algorithm>
 #include <chrono>
 #include <optional>

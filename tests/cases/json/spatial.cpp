@@ -1,4 +1,5 @@
-// Adds the convolutions and pools of core/spatial.h to the ops that JSON files can call.
+// Adds the convolutions, pools (except fractional pools) and unpools of core/spatial.h to the ops
+// that JSON files can call.
 #include "core/spatial.h"
 
 #include "tests/cases/json/call.h"

@@ -61,7 +61,8 @@ void clear_outputs(Problem& problem);
 // output are divided by the largest absolute value of its expected output. The result is NaN if an
 // output has a NaN.
 double difference(const Problem& problem, const std::vector<Tensor>& expected);
-// Returns the largest difference that rounding errors can cause.
+// Returns the limit of difference() above which a result is wrong. Rounding errors of the dtype are
+// usually smaller.
 double tolerance(DType dtype);
 
 }  // namespace axle::bench
