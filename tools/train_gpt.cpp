@@ -286,6 +286,7 @@ int run(Settings& s, const trainer::LanguageData& data, Model& model, std::int64
     }
     s.identity = {{"model", str(description(model.config), ", blocks of ", block, adapter)},
                   {"data", trainer::fingerprint(s.data)}};
+    s.divides_rows = data.has_documents();
     if (data.has_documents())  // the samples and their order depend on these options
         s.identity.emplace_back("documents",
                                 str("column ", s.text.text, ", chat ", s.text.chat, ", train on ",

@@ -330,6 +330,7 @@ int run(Settings s) {
     if (fs::equivalent(s.out, s.init_from, missing))
         throw UsageError(
             "--out must be another folder than --init-from, whose model it would replace");
+    s.divides_rows = s.validation.empty();
     s.apply();
     const Texts texts = load_texts(s);
     if (s.eval_only) check_classes(s, texts);

@@ -144,6 +144,7 @@ TEST_F(AxleGenerate, WritesTheAnswerToAPromptInAChat) {
                              "--chat", "chatml", "--temperature", "0"});
     ASSERT_EQ(ended.code, 0) << ended.text();
     ASSERT_EQ(ended.out.size(), 1u);
+    ASSERT_FALSE(expected.empty());
     EXPECT_THAT(ended.out[0], HasSubstr(expected));
     EXPECT_NE(generate({"--prompt", "w9", "--chat", "alpaca"}).code, 0);
 }

@@ -177,6 +177,18 @@ TEST_F(TrainGptDocuments, RejectsOtherOptionsOfDocumentsWhenItResumes) {
                                         "answers, packing none', now 'column text"));
 }
 
+// With more rows, rows of the validation data would become training data.
+TEST_F(TrainGptDocuments, RejectsDataThatHaveGrownWhenItResumes) {
+    Arguments flags = tiny("answers.jsonl", "a", {"--steps", "5"});
+    ASSERT_EQ(run(flags).code, 0);
+    std::ofstream(folder_ / "answers.jsonl", std::ios::app)
+        << R"({"prompt": "?a=", "completion": "A"})" << '\n';
+    flags.insert(flags.end(), {"--resume", "latest"});
+    const Ended ended = run(flags);
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.text(), HasSubstr("data: saved '"));
+}
+
 TEST_F(TrainGptDocuments, RejectsRowsAndOptionsThatItCannotUse) {
     const auto rejects = [&](const Arguments& flags, const Arguments& words) {
         expect_refused(flags, words);

@@ -34,7 +34,7 @@ std::vector<std::string> parts_of(const std::string& text) {
 bool data_have_grown(const Options& options, const std::string& checkpoint) {
     const Tree identity = accel::checkpoint_label(checkpoint).identity;
     const Tree* const saved = identity.find("data");
-    return saved != nullptr && fs::is_regular_file(options.data) &&
+    return !options.divides_rows && saved != nullptr && fs::is_regular_file(options.data) &&
            has_grown(options.data, saved->string());
 }
 

@@ -40,6 +40,9 @@ struct Options {
     // The seed of the split into training and validation data, set by apply(): `seed`, or the seed
     // of the evaluated run if eval_only is true.
     std::uint64_t split_seed = 1;
+    // Whether the rows of `data` are divided at random into training and validation data. More rows
+    // would have another division, so a run can't be resumed with data that have grown.
+    bool divides_rows = false;
     std::int64_t threads = 0;  // number of threads; 0: the default of Axle
     bool eval_only = false;
     std::string init_from;  // initial weights; only an option of programs that can load them
