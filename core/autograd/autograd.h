@@ -120,7 +120,7 @@ using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 // the hook once with the whole gradient of the tensor, before the gradient is used, but not if the
 // tensor gets no gradient. Hooks of one tensor run in the order of registration. The gradient of a
 // half-precision leaf is in f32. A hook that was added before an in-place change of the tensor gets
-// the gradient of the earlier value. For a parameter of a distributed model, the gradient is that
+// the gradient of the earlier value. For a parameter of a distributed model, it gets the gradient
 // of this process. Throws UsageError unless the tensor requires a gradient and the hook is
 // callable. A pass throws ShapeError, DTypeError or DeviceError if the hook returns a gradient of
 // another shape, dtype or device.

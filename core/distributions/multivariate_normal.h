@@ -1,4 +1,4 @@
-// MultivariateNormal.
+// The multivariate normal distribution, and the Kullback-Leibler divergence of two of them.
 #pragma once
 
 #include "core/distributions/distribution.h"

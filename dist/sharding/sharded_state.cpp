@@ -157,8 +157,8 @@ struct SavedBuffer {
 };
 
 // Returns the buffers in the folder of an optimizer. Throws ValueError if a buffer or a step count
-// belongs to a parameter that the optimizer does not have. Throws FileError if it belongs to no
-// parameter, or a buffer to a parameter without a state.
+// has the number of a parameter that the optimizer does not have. Throws FileError if its key is
+// not a number, or if the parameter of a buffer has no state.
 std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     const std::vector<Tensor> parameters = optimizer.parameters();
     const auto number_of = [&](const std::string& key) {

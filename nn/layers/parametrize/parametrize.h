@@ -137,7 +137,8 @@ class SpectralNorm : public Model<SpectralNorm<Layer>> {
         power_.start(original);
         layer.weight = layer.weight.detach();
     }
-    // Calls the layer, in training mode after n_power_iterations iterations.
+    // Calls the layer with the normalized weight. In training mode, first runs n_power_iterations
+    // power iterations.
     template <class... Args>
     auto forward(Args&&... args) {
         if (this->is_training()) power_.run(original, iterations_);

@@ -199,7 +199,7 @@ TEST(DLPack, CopiesReadOnlyMemory) {
     EXPECT_EQ(foreign.floats()[0], 0);
 }
 
-TEST(DLPack, IgnoresIsCopiedAndUnknownFlags) {
+TEST(DLPack, IgnoresUnknownFlagsAndTheFlagIsCopied) {
     Foreign foreign;
     foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1} << 40;  // bit 40 is not a flag
     EXPECT_EQ(from_dlpack(foreign.handle()).raw_data(), foreign.floats());
