@@ -74,11 +74,10 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // --- preparing objects
 
     // Prepares models, optimizers, loaders and schedulers in any order, and returns references to
-    // them. Moves models to the device, shards loaders, and attaches hooks. A pointer or an
-    // optional stands for its object, a range or map for its elements. Other arguments and prepared
-    // objects are not changed. Throws UsageError for an empty pointer or an optimizer created
-    // before nn::add_lora(), and the errors of check_visit(), verify_device_map(), the plugins and
-    // prepare_data_loader().
+    // them. Moves models to the device, shards loaders, and attaches hooks. A pointer or optional
+    // stands for its object, a range or map for its elements. Other arguments and prepared objects
+    // are not changed. Throws UsageError for an empty pointer or an optimizer created before
+    // nn::add_lora(), and the errors of check_visit(), verify_device_map(), plugins and loaders.
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);
