@@ -234,7 +234,7 @@ TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFiles) {
     expect_histories_to_keep_everything(8);
 }
 
-TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFilesInManySequences) {
+TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFilesInALongRun) {
     expect_histories_to_keep_everything(500);
 }
 
