@@ -40,10 +40,15 @@ Tensor Staging::copy(const Tensor& tensor) {
 }
 
 template <class F>
-void StateContents::for_each(F&& f) const {
+void StateContents::for_each_whole(F&& f) const {
     for (const auto& [stem, tree] : trees) for_each_tensor(tree, f);
     for (const auto& [stem, named] : tensors)
         for (const auto& [name, tensor] : named) f(tensor);
+}
+
+template <class F>
+void StateContents::for_each(F&& f) const {
+    for_each_whole(f);
     for (const auto& [folder, state] : parts)
         for (const TensorPart& part : state.parts) f(part.values);
 }
@@ -84,9 +89,9 @@ void StateContents::write_parts(const std::string& directory, dist::ProcessGroup
 }
 
 void StateContents::write(CheckpointWriter& writer) {
-    StateContents written;  // write_parts() has written the parts
-    written.parts = parts;
-    writer.check_space(bytes() - written.bytes());
+    std::int64_t bytes = 0;
+    for_each_whole([&](const Tensor& tensor) { bytes += aligned(bytes_of(tensor)); });
+    writer.check_space(bytes);
     for (const auto& [stem, named] : tensors)
         save_safetensors(writer.directory() + "/" + stem + ".safetensors", named,
                          {{"format", "pt"}}, Durability::none);

@@ -53,6 +53,8 @@ struct StateContents {
 
   private:
     template <class F>
+    void for_each_whole(F&& f) const;  // calls f with all tensors except those of `parts`
+    template <class F>
     void for_each(F&& f) const;  // calls f with all tensors
 };
 

@@ -257,6 +257,33 @@ TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
         }
 }
 
+struct HasAFlag : nn::Model<HasAFlag> {
+    explicit HasAFlag(std::byte value) : flag(value) {}  // NOLINT: `rest` keeps its old bytes
+    Tensor weight = parameter();
+    alignas(void*) std::byte flag;
+    std::array<std::byte, sizeof(Tensor) - 1> rest;
+    void visit(nn::Visitor& v) override { v("weight", weight); }
+};
+
+TEST(StateDict, AcceptsAMemberThatCompletesOldBytesToAnAddress) {
+    Tensor other = parameter();
+    auto* const bytes = reinterpret_cast<std::byte*>(&other);
+    const std::byte first = bytes[0];
+    for (const std::size_t shift : {std::size_t{0}, sizeof(void*)}) {
+        alignas(HasAFlag) std::array<std::byte, sizeof(HasAFlag)> memory;
+        // The old bytes are those of the Tensor `other`, except for its first byte, which the
+        // constructor writes. The accesses are volatile as in the test above.
+        for (std::size_t i = 0; i < memory.size(); ++i) {
+            const std::size_t place = (i + shift) % sizeof(Tensor);
+            const_cast<volatile std::byte&>(memory[i]) =
+                place == 0 ? first ^ std::byte{1} : bytes[place];
+        }
+        auto* const model = new (memory.data()) HasAFlag(first);
+        EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
+        std::destroy_at(model);
+    }
+}
+
 struct UsesANameTwice : nn::Model<UsesANameTwice> {
     nn::Linear in{2, 3}, out{3, 2};
     Tensor forward(const Tensor& x) { return out(in(x)); }

@@ -21,6 +21,7 @@
 #include "tests/accel/state/checkpoint_files.h"
 #include "tests/close.h"
 #include "tests/core/files/faulty_file_system.h"
+#include "tests/core/files/memory_file_system.h"
 #include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
@@ -190,9 +191,10 @@ class LateWriter final : public tests::FaultyFileSystem {
 TEST_F(CheckpointRemoval, KeepsAFileThatIsAddedBeforeTheCheckpointIsRenamed) {
     write_checkpoint("checkpoint_1", 1);
     LateWriter writer(folder_ / "checkpoint_1");
-    replace_file_system(&writer);
-    accel::remove_checkpoint(folder_ / "checkpoint_1");
-    replace_file_system(nullptr);
+    {
+        const tests::ReplacedFileSystem replaced(writer);
+        accel::remove_checkpoint(folder_ / "checkpoint_1");
+    }
     EXPECT_EQ(list_folder(folder_ / "checkpoint_1"), std::vector<std::string>{"notes.txt"});
     EXPECT_EQ(list_folder(folder_.path()), std::vector<std::string>{"checkpoint_1"});
 }

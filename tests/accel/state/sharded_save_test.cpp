@@ -121,6 +121,30 @@ class DiskWithoutSpaceForRank1 final : public tests::FaultyFileSystem {
     }
 };
 
+// A file system with little free space.
+class SmallDisk final : public tests::FaultyFileSystem {
+  public:
+    SmallDisk() : FaultyFileSystem(file_system(), SIZE_MAX, 0) {}
+    std::int64_t free_bytes(const std::string&) override { return 1000; }
+};
+
+// The parts are written before the free space for the other files is checked.
+TEST(ShardedAccelerator, NeedsNoFreeSpaceForPartsThatAreWritten) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    auto models = clones_of(Gpt64().make(), 2);
+    SmallDisk disk;
+    const tests::ReplacedFileSystem replaced(disk);
+    on_ranks(2, [&](const Group& group) {
+        accel::Accelerator accelerator(on_group(group));
+        accelerator.prepare(models[at(group)]);
+        accelerator.save_state(folder / "parts",
+                               {.state_dict_type = accel::StateDictType::sharded});
+        EXPECT_THROW(accelerator.save_state(folder / "whole",
+                                            {.state_dict_type = accel::StateDictType::full}),
+                     FileError);
+    });
+}
+
 // If one rank cannot write its part, save_state() or wait_for_saves() throws on all ranks, and no
 // checkpoint remains.
 TEST(ShardedAccelerator, ThrowsOnAllRanksIfOneRankCannotWriteItsPartAsynchronously) {
