@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "data/files/fused_byte_transform.h"
 #include "data/files/rows.h"
+#include "data/image_checks.h"
 #include "kernels/error.h"
 #include "kernels/ops/decode.h"
 
@@ -19,12 +20,7 @@ namespace {
 // Checks that the images are on the CPU and have at least three dimensions and a compute dtype, and
 // returns them as a contiguous tensor.
 Tensor checked(const char* op, const Tensor& images) {
-    if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
-    if (!images.device().is_cpu())
-        throw DeviceError(str(op, ": images must be on the CPU: they are on ", images.device()));
-    if (images.dim() < 3)
-        throw ShapeError(
-            str(op, ": images must be [n, ..., height, width]: they are ", images.shape()));
+    check_images(op, images);
     if (!is_compute(images.dtype()))
         throw DTypeError(
             str(op, ": images cannot have a storage dtype: they are ", images.dtype()));

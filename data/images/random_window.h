@@ -16,11 +16,7 @@ struct ImageWindow {
 };
 
 // Rounds to the nearest integer, with ties to even, as in Python.
-inline std::int64_t round_to_even(double x) {
-    const double below = std::floor(x), rest = x - below;
-    const auto lower = static_cast<std::int64_t>(below);
-    return rest > 0.5 || (rest == 0.5 && lower % 2 != 0) ? lower + 1 : lower;
-}
+inline std::int64_t round_to_even(double x) { return std::llrint(x); }
 
 // Returns the window of torchvision's RandomResizedCrop.get_params, which computes in f32 and f64
 // as below. uniform() returns a number in [0, 1), and integer(n) an integer in [0, n).

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/ops.h"
+#include "data/image_checks.h"
 #include "data/images/random_window.h"
 #include "data/images/resample.h"
 #include "kernels/error.h"
@@ -27,12 +28,7 @@ bool too_large(Size2 size) { return size.w > kMaxResizedPixels / size.h; }
 
 // Checks the images and returns them as a contiguous tensor.
 Tensor checked_bytes(const char* op, const Tensor& images) {
-    if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
-    if (!images.device().is_cpu())
-        throw DeviceError(str(op, ": images must be on the CPU: they are on ", images.device()));
-    if (images.dim() < 3)
-        throw ShapeError(
-            str(op, ": images must be [n, ..., height, width]: they are ", images.shape()));
+    check_images(op, images);
     if (images.dtype() != u8)
         throw DTypeError(str(op, ": images must be uint8: they are ", images.dtype(),
                              "; resize before ToFloat"));
