@@ -1,4 +1,5 @@
-// Convolution and transposed convolution, computed as correlations (correlation.cpp, winograd.cpp).
+// Convolution and transposed convolution, computed as correlations (correlation.cpp, direct.cpp,
+// winograd.cpp).
 //
 // In both, the matrix a of the correlation is the weight. For convolution, taps are `dilation`
 // apart. Transposed convolution is split into one correlation with stride 1 for each phase
@@ -63,6 +64,7 @@ template <class T>
 void compute(Cpu& on, const Correlation& p, const T* weight) {
     if constexpr (std::is_same_v<T, float>)
         if (suits_winograd(p)) return winograd(on, p, weight);
+    if (suits_direct(p)) return direct<T>(on, p, weight);
     correlate<T>(on, p, weight);
 }
 

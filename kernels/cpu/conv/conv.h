@@ -104,4 +104,11 @@ struct Correlation {
 template <class T>
 void correlate(Cpu& on, const Correlation& problem, const T* weight);
 
+// Returns whether direct() supports a correlation and is faster than correlate(). That is so for
+// groups with few output channels.
+bool suits_direct(const Correlation& problem);
+// Computes what correlate() computes, without packing the source.
+template <class T>
+void direct(Cpu& on, const Correlation& problem, const T* weight);
+
 }  // namespace axle::kernels

@@ -12,6 +12,8 @@
 // Terms are added in the order of the depth, in blocks that depend on the shapes. So the split into
 // tasks can depend on the number of threads. The bias is one more step of depth.
 #include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/conv/packed_weight.h"
+#include "kernels/cpu/conv/staged_source.h"
 
 namespace axle::kernels {
 namespace {
@@ -29,33 +31,31 @@ class Correlator {
   public:
     // Prepares a correlation. The weight must be contiguous.
     Correlator(Cpu& on, const Correlation& p, const T* weight)
-        : scratch_(on), p_(p), weight_(weight), kernels_(gemm_kernels<T>()) {
-        taps_ = p.h.count * p.w.count;
-        pixels_ = p.h.out * p.w.out;
-        width_ = 2 * kernels_.lanes;
-        tile_rows_ = tile_rows<T>(p.m);
-        // If there are no taps, a single block writes the bias.
-        const std::int64_t fit = taps_ == 0 ? p.channels : kConvDepth / taps_;
-        block_ = even_cut(p.channels, std::max<std::int64_t>(1, fit), 1);
-        blocks_ = divide_up(p.channels, block_);
-        has_bias_ = p.bias.data != nullptr;
-        depth_ = p.channels * taps_ + (has_bias_ ? 1 : 0);
+        : scratch_(on),
+          p_(p),
+          kernels_(gemm_kernels<T>()),
+          taps_(p.h.count * p.w.count),
+          pixels_(p.h.out * p.w.out),
+          width_(2 * kernels_.lanes),
+          tile_rows_(tile_rows<T>(p.m)),
+          block_(channel_block()),
+          blocks_(divide_up(p.channels, block_)),
+          has_bias_(p.bias.data != nullptr),
+          source_(scratch_, p),
+          weight_(on, scratch_, p, weight, block_, tile_rows_) {
         linear_out_ = p.h.out == 1 || p.out.stride[2] == p.w.out * p.out.stride[3];
         in_place_ = linear_out_ && is_lanes<T>(p.out.dtype, p.out.stride[3], 2);
         keeps_sums_ = blocks_ > 1 && !(in_place_ && pixels_ % width_ == 0 && p.m % 2 == 0);
-        lay_out_source();
         cut();
     }
 
     void run() {
-        a_ = scratch_.take<T>(p_.groups * round_up(p_.m, 2) * depth_);
-        pack_a();
         const std::int64_t image_blocks = divide_up(p_.source.shape[0], images_);
         const std::int64_t pixel_blocks = divide_up(pixels_, block_pixels_);
         const std::int64_t row_blocks = divide_up(p_.m, block_rows_);
         const std::int64_t tasks = p_.groups * image_blocks * pixel_blocks * row_blocks;
         const std::int64_t work =
-            block_rows_ * images_ * block_pixels_ * std::max<std::int64_t>(depth_, 1);
+            block_rows_ * images_ * block_pixels_ * std::max<std::int64_t>(p_.channels * taps_, 1);
         const std::int64_t group = std::max<std::int64_t>(1, kConvParallel / 2 / work);
         const std::int64_t slots = slots_for(tasks, group);
         const std::int64_t size = slot_size();
@@ -76,29 +76,11 @@ class Correlator {
     }
 
   private:
-    // Chooses the layout of a staged row. For each phase of the stride, the row contains the
-    // elements of that phase that pixels read. Taps become offsets into the staged rows.
-    void lay_out_source() {
-        phase_width_ = p_.w.out + p_.w.span() / p_.w.step;
-        row_step_ = phase_width_ * p_.w.step;
-        tap_ = scratch_.take<std::int64_t>(taps_);
-        uses_phase_ = scratch_.take<bool>(p_.w.step);
-        uses_row_ = scratch_.take<bool>(p_.h.step);
-        std::fill(uses_phase_, uses_phase_ + p_.w.step, false);
-        std::fill(uses_row_, uses_row_ + p_.h.step, false);
-        for (std::int64_t i = 0; i < p_.h.count; ++i) {
-            const std::int64_t row = p_.h.offset[i] - p_.h.low;
-            uses_row_[row % p_.h.step] = true;
-            for (std::int64_t j = 0; j < p_.w.count; ++j) {
-                const std::int64_t column = p_.w.offset[j] - p_.w.low;
-                uses_phase_[column % p_.w.step] = true;
-                tap_[i * p_.w.count + j] =
-                    row * row_step_ + column % p_.w.step * phase_width_ + column / p_.w.step;
-            }
-        }
-    }
-    std::int64_t staged_rows(std::int64_t out_rows) const {
-        return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
+    // Returns the number of channels per block of depth. If there are no taps, a single block
+    // writes the bias.
+    std::int64_t channel_block() const {
+        const std::int64_t fit = taps_ == 0 ? p_.channels : kConvDepth / taps_;
+        return even_cut(p_.channels, std::max<std::int64_t>(1, fit), 1);
     }
 
     // Sets the number of columns and rows per task. At least kMin columns let each packed panel be
@@ -123,92 +105,15 @@ class Correlator {
                 p_.m, round_up(divide_up(p_.m, divide_up(tasks / 2, columns)), tile_rows_));
     }
 
-    // --- packing a
-
-    std::int64_t channels_of(std::int64_t block) const {
-        return std::min(block_, p_.channels - block * block_);
-    }
-    std::int64_t depth_of(std::int64_t block) const {
-        return channels_of(block) * taps_ + (block == 0 && has_bias_ ? 1 : 0);
-    }
-    // Returns the start of a block of depth of a group. The panels of a block are contiguous.
-    T* a_block(std::int64_t group, std::int64_t block) const {
-        const std::int64_t before = block * block_ * taps_ + (block > 0 && has_bias_ ? 1 : 0);
-        return a_ + round_up(p_.m, 2) * (group * depth_ + before);
-    }
-
-    void pack_a() {
-        const std::int64_t panels = divide_up(p_.m, tile_rows_);
-        const std::int64_t tasks = p_.groups * blocks_ * panels;
-        const std::int64_t most = block_ * taps_;
-        const std::int64_t group =
-            std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, tile_rows_ * most));
-        const std::int64_t slots = slots_for(tasks, group);
-        const std::int64_t size = round_up(std::max(pack_buffer(tile_rows_, most), 5 * taps_), 16);
-        T* const buffers = scratch_.take<T>(slots * size);
-        parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
-            const std::int64_t row = task % panels * tile_rows_;
-            const std::int64_t block = task / panels % blocks_;
-            pack_a_panel(task / panels / blocks_, block, row, buffers + slot * size);
-        });
-    }
-
-    void pack_a_panel(std::int64_t group, std::int64_t block, std::int64_t row, T* buffer) const {
-        const std::int64_t rows = std::min(tile_rows_, p_.m - row), step = round_up(rows, 2);
-        T* to = a_block(group, block) + row * depth_of(block);
-        if (block == 0 && has_bias_) {
-            const std::int64_t at_bias = (group * p_.m + row) * p_.bias.stride[0];
-            const T* bias = load_lanes<T>(at(p_.bias.data, p_.bias.dtype, at_bias), p_.bias.dtype,
-                                          p_.bias.stride[0], rows, buffer);
-            std::copy(bias, bias + rows, to);
-            std::fill(to + rows, to + step, T(0));
-            to += step;
-        }
-        const T* from =
-            weight_ + group * p_.group_step + row * p_.row_step + block * block_ * p_.channel_step;
-        const bool all = p_.h.all && p_.w.all;
-        const bool one = taps_ == 1;
-        if (one) from += p_.h.index[0] * p_.kernel_w + p_.w.index[0];
-        if (one || (all && p_.channel_step == p_.kernel_size)) {
-            const Lines lines = {from, dtype_of<T>, p_.row_step, one ? p_.channel_step : 1};
-            pack_panels(lines, rows, channels_of(block) * taps_, tile_rows_, 2, to, buffer);
-            return;
-        }
-        for (std::int64_t k = 0; k < channels_of(block); ++k, from += p_.channel_step)
-            for (std::int64_t i = 0; i < step; i += 4)
-                pack_taps_of(from, i, rows, step, all, to + k * taps_ * step, buffer);
-    }
-    // Packs all taps of one channel for the rows [i, i + 4) of a panel.
-    void pack_taps_of(const T* from, std::int64_t i, std::int64_t rows, std::int64_t step, bool all,
-                      T* to, T* buffer) const {
-        const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
-        const T* lines[4] = {};
-        for (int r = 0; r < count; ++r) {
-            const T* line = from + (i + r) * p_.row_step;
-            T* const gathered = buffer + r * taps_;
-            lines[r] = all && i + r < rows ? line : gathered;
-            if (i + r >= rows) {
-                std::fill(gathered, gathered + taps_, T(0));
-            } else if (!all) {
-                gather_taps(line, gathered);
-            }
-        }
-        kernels_.interleave(lines, count, taps_, to + i, step);
-    }
-    void gather_taps(const T* line, T* to) const {
-        for (std::int64_t i = 0; i < p_.h.count; ++i)
-            for (std::int64_t j = 0; j < p_.w.count; ++j)
-                *to++ = line[p_.h.index[i] * p_.kernel_w + p_.w.index[j]];
-    }
-
     // --- one task
 
     std::int64_t most_rows_staged() const {
-        if (block_pixels_ == pixels_) return staged_rows(p_.h.out);
-        return staged_rows(std::min(p_.h.out, divide_up(block_pixels_, p_.w.out) + 1));
+        if (block_pixels_ == pixels_) return source_.rows_for(p_.h.out);
+        return source_.rows_for(std::min(p_.h.out, divide_up(block_pixels_, p_.w.out) + 1));
     }
     std::int64_t staged_size() const {
-        return round_up(images_ * block_ * most_rows_staged() * row_step_ + kPanelSlack, 16);
+        return round_up(images_ * block_ * most_rows_staged() * source_.row_step() + kPanelSlack,
+                        16);
     }
     std::int64_t panel_size() const {
         return round_up((block_ * taps_ + 1) * width_ + kPanelSlack, 16);
@@ -223,62 +128,33 @@ class Correlator {
         T* const panel = memory + staged_size();
         T* const sums = panel + panel_size();
         const std::int64_t first_row = b.pixel / p_.w.out;
-        const std::int64_t rows = staged_rows((b.pixel + b.pixels - 1) / p_.w.out - first_row + 1);
-        const std::int64_t channel_step = rows * row_step_;
+        const std::int64_t rows =
+            source_.rows_for((b.pixel + b.pixels - 1) / p_.w.out - first_row + 1);
+        const std::int64_t channel_step = rows * source_.row_step();
         PanelRun from[kMaxTileColumns], to[kMaxTileColumns];
         for (std::int64_t k = 0; k < blocks_; ++k) {
-            stage(b, k, first_row * p_.h.step + p_.h.low, rows, memory);
+            stage(b, k, first_row, rows, memory);
             for (std::int64_t j = 0; j < b.columns(); j += width_) {
                 const std::int64_t columns = std::min(width_, b.columns() - j);
                 const std::int64_t width = round_up(columns, kernels_.lanes);
                 T* lines = panel;
                 if (k == 0 && has_bias_) lines = std::fill_n(panel, width, T(1));
-                const std::int64_t runs =
-                    source_runs(b, j, columns, first_row, channel_step * channels_of(k), from);
-                conv_kernels<T>().pack_taps(from, runs, memory, channels_of(k), channel_step, tap_,
-                                            taps_, width, lines);
+                const std::int64_t runs = source_runs(b, j, columns, first_row,
+                                                      channel_step * weight_.channels_of(k), from);
+                conv_kernels<T>().pack_taps(from, runs, memory, weight_.channels_of(k),
+                                            channel_step, source_.taps(), taps_, width, lines);
                 const std::int64_t targets = out_runs(b, j, columns, to);
                 multiply_panel(b, k, panel, j, columns, to, targets, sums);
             }
         }
     }
 
-    // Copies the channels of a block of depth to scratch memory as
-    // [image][channel][row][phase][pixel].
-    void stage(const Block& b, std::int64_t block, std::int64_t first, std::int64_t rows,
+    // Copies the channels of a block of depth to scratch memory, image by image.
+    void stage(const Block& b, std::int64_t block, std::int64_t out_row, std::int64_t rows,
                T* to) const {
-        const ConstView& x = p_.source;
         for (std::int64_t n = b.image; n < b.image + b.images; ++n)
-            for (std::int64_t k = 0; k < channels_of(block); ++k) {
-                const std::int64_t channel = b.group * p_.channels + block * block_ + k;
-                const std::int64_t start = n * x.stride[0] + channel * x.stride[1];
-                for (std::int64_t r = 0; r < rows; ++r, to += row_step_)
-                    if (uses_row_[r % p_.h.step]) stage_row(start, first + r, to);
-            }
-    }
-    void stage_row(std::int64_t start, std::int64_t row, T* to) const {
-        const ConstView& x = p_.source;
-        if (row < 0 || row >= p_.h.source) {
-            std::fill(to, to + row_step_, T(0));
-            return;
-        }
-        start += row * x.stride[2];
-        for (std::int64_t f = 0; f < p_.w.step; ++f, to += phase_width_) {
-            if (!uses_phase_[f]) continue;
-            // Element v of a phase is read from column v * step + low of the source.
-            const std::int64_t low = f + p_.w.low;
-            const std::int64_t begin =
-                std::min(phase_width_, low >= 0 ? 0 : divide_up(-low, p_.w.step));
-            const std::int64_t end =
-                std::clamp(divide_up(p_.w.source - low, p_.w.step), begin, phase_width_);
-            std::fill(to, to + begin, T(0));
-            std::fill(to + end, to + phase_width_, T(0));
-            if (begin == end) continue;
-            const std::int64_t from = start + (low + begin * p_.w.step) * x.stride[3];
-            const T* line = load_lanes<T>(at(x.data, x.dtype, from), x.dtype,
-                                          p_.w.step * x.stride[3], end - begin, to + begin);
-            if (line != to + begin) std::copy(line, line + (end - begin), to + begin);
-        }
+            to = source_.stage(n, b.group, block * block_, weight_.channels_of(block), out_row,
+                               rows, to);
     }
 
     // Sets `runs` to the runs in the staged rows that form columns [j, j + n) of a block.
@@ -290,8 +166,9 @@ class Correlator {
             const std::int64_t row = pixel / p_.w.out, column = pixel % p_.w.out;
             const std::int64_t left =
                 std::min({p_.w.out - column, b.pixel + b.pixels - pixel, n - to});
-            runs[count] = {image * image_step + (row - first_row) * p_.h.step * row_step_ + column,
-                           to, left};
+            runs[count] = {
+                image * image_step + (row - first_row) * p_.h.step * source_.row_step() + column,
+                to, left};
             to += left, pixel += left;
             if (pixel == b.pixel + b.pixels) pixel = b.pixel, ++image;
         }
@@ -322,7 +199,7 @@ class Correlator {
                         T* sums) const {
         alignas(64) T buffer[kMaxTileRows * kMaxTileColumns];
         const std::int64_t vectors = divide_up(columns, kernels_.lanes);
-        const std::int64_t width = vectors * kernels_.lanes, depth = depth_of(k);
+        const std::int64_t width = vectors * kernels_.lanes, depth = weight_.depth_of(k);
         const bool last = k + 1 == blocks_;
         const bool in_place = in_place_ && !keeps_sums_ && run_count == 1 && columns == width;
         for (std::int64_t i = 0; i < b.rows; i += tile_rows_) {
@@ -338,7 +215,7 @@ class Correlator {
             } else if (keeps_sums_) {
                 to = sums + i * sums_step() + j, step = sums_step();
             }
-            const T* a = a_block(b.group, k) + (b.row + i) * depth;
+            const T* a = weight_.panel(b.group, k, b.row + i);
             kernels_.tiles[pairs - 1][vectors - 1](depth, a, 2 * pairs, panel, width, to, step,
                                                    k > 0);
             if (direct || !last) continue;
@@ -368,21 +245,17 @@ class Correlator {
 
     Scratch scratch_;
     const Correlation& p_;
-    const T* weight_;
     const GemmKernels<T>& kernels_;
     std::int64_t taps_, pixels_;
     std::int64_t width_, tile_rows_;  // columns and rows of a full tile
     std::int64_t block_, blocks_;     // channels per block of depth, and number of blocks
-    std::int64_t depth_;              // total depth, including the bias
-    bool has_bias_, linear_out_;
+    bool has_bias_;
+    StagedSource<T> source_;
+    PackedWeight<T> weight_;
+    bool linear_out_;
     bool in_place_;    // whether the output's layout permits storing tiles directly
     bool keeps_sums_;  // whether tiles are accumulated in scratch memory
-    std::int64_t phase_width_ = 0, row_step_ = 0;
-    std::int64_t* tap_ = nullptr;
-    bool* uses_phase_ = nullptr;
-    bool* uses_row_ = nullptr;
     std::int64_t images_ = 1, block_pixels_ = 0, block_rows_ = 0;  // numbers per task
-    T* a_ = nullptr;
 };
 
 }  // namespace
