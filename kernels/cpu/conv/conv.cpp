@@ -31,22 +31,6 @@ const T* load_weight(Cpu& on, Scratch& scratch, const ConstView& w) {
     return to.as<T>();
 }
 
-Taps make_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t most) {
-    Taps taps;
-    taps.source = source, taps.out = out;
-    taps.index = scratch.take<std::int64_t>(most);
-    taps.offset = scratch.take<std::int64_t>(most);
-    return taps;
-}
-
-Taps forward_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,
-                  const ConvAxis& axis) {
-    Taps taps = make_taps(scratch, source, out, kernel);
-    taps.step = axis.stride;
-    for (std::int64_t i = 0; i < kernel; ++i) taps.add(i, i * axis.dilation - axis.padding);
-    return taps;
-}
-
 // Returns the taps that contribute to the elements first, first + stride, ... of dx along one
 // dimension. Tap i contributes if r stride - padding + i dilation = first for some r.
 Taps transposed_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,

@@ -87,6 +87,23 @@ struct Taps {
     std::int64_t span() const { return high - low; }
 };
 
+// Returns taps with memory for up to `most` elements.
+inline Taps make_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t most) {
+    Taps taps;
+    taps.source = source, taps.out = out;
+    taps.index = scratch.take<std::int64_t>(most);
+    taps.offset = scratch.take<std::int64_t>(most);
+    return taps;
+}
+// Returns the taps of a convolution along one dimension.
+inline Taps forward_taps(Scratch& scratch, std::int64_t source, std::int64_t out,
+                         std::int64_t kernel, const ConvAxis& axis) {
+    Taps taps = make_taps(scratch, source, out, kernel);
+    taps.step = axis.stride;
+    for (std::int64_t i = 0; i < kernel; ++i) taps.add(i, i * axis.dilation - axis.padding);
+    return taps;
+}
+
 // The parameters of a correlation. The matrix a is read from a contiguous weight.
 struct Correlation {
     ConstView source;  // shape [N, groups * channels, ...]
@@ -110,5 +127,12 @@ bool suits_direct(const Correlation& problem);
 // Computes what correlate() computes, without packing the source.
 template <class T>
 void direct(Cpu& on, const Correlation& problem, const T* weight);
+
+// The same for conv2d_weight_gradient(), with dy and dw in the dtype T.
+template <class T>
+bool suits_direct_weight(const ConstView& dy, const ConvGeometry& geometry, const View& dw);
+template <class T>
+void direct_weight_gradient(Cpu& on, const ConstView& dy, const ConstView& x,
+                            const ConvGeometry& geometry, const View& dw);
 
 }  // namespace axle::kernels

@@ -368,8 +368,11 @@ void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeomet
     if (dw.numel() == 0) return;
     if (lane_dtype(dw.dtype) == DType::f32 && suits_winograd(geometry, dy, dw))
         return winograd_weight_gradient(on, dy, x, geometry, dw);
-    visit_f32_f64(lane_dtype(dw.dtype),
-                  [&]<class T>() { WeightGradient<T>(on, dy, x, geometry, dw).run(); });
+    visit_f32_f64(lane_dtype(dw.dtype), [&]<class T>() {
+        if (suits_direct_weight<T>(dy, geometry, dw))
+            return direct_weight_gradient<T>(on, dy, x, geometry, dw);
+        WeightGradient<T>(on, dy, x, geometry, dw).run();
+    });
 }
 
 }  // namespace axle::kernels
