@@ -1,6 +1,9 @@
 // Max pooling, one output row at a time. The input rows of its windows are converted to lanes (if
 // needed) and stay in L1. Every plane is computed by one task.
 //
+// Windows of 2 x 2 f32 elements that do not overlap have a function of their own, for a whole
+// plane.
+//
 // If windows have a horizontal stride of 1 or 2 and no horizontal dilation, a pack of f32 outputs
 // is usually computed together, tap by tap. Integer lanes keep the position of the largest tap.
 // Windows that overlap the left or right padding, and all other cases, are processed element by
@@ -14,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <hwy/foreach_target.h>
 //
@@ -34,6 +38,16 @@ struct MaxRun {
     std::int64_t count;
     float* best;
     std::int32_t* index;
+};
+
+// A plane of windows of 2 x 2 elements with stride 2 and without padding.
+struct MaxPairs {
+    const float* x;
+    std::int64_t row_step;     // distance between rows of x
+    std::int64_t rows, count;  // size of the output
+    std::int64_t in_w;         // width of the input
+    float* best;
+    std::int64_t* index;  // can be null
 };
 
 }  // namespace
@@ -124,6 +138,74 @@ void max_run(const MaxRun& run) {
         max_outputs<2>(own);
 }
 
+// Stores the first n lanes as int64.
+template <bool kWhole>
+HWY_INLINE void store_places(hn::Vec<IntTag> places, std::int64_t n, std::int64_t* to) {
+#if HWY_TARGET == HWY_SCALAR
+    *to = hn::GetLane(places);
+#else
+    const hn::RepartitionToWide<IntTag> wide;
+    constexpr std::int64_t kHalf = hn::MaxLanes(wide);
+    const hn::Half<IntTag> half;
+    const auto low = hn::PromoteTo(wide, hn::LowerHalf(half, places));
+    const auto high = hn::PromoteTo(wide, hn::UpperHalf(half, places));
+    if (kWhole) {
+        hn::StoreU(low, wide, to);
+        hn::StoreU(high, wide, to + kHalf);
+        return;
+    }
+    store_first(low, wide, to, std::min(n, kHalf));
+    if (n > kHalf) store_first(high, wide, to + kHalf, n - kHalf);
+#endif
+}
+
+// Loads the even and the odd elements of the first n pairs, or of all pairs if kWhole.
+template <bool kWhole>
+HWY_INLINE void split_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
+#if HWY_TARGET == HWY_SCALAR
+    even = Pack(p[0]), odd = Pack(p[1]);
+#else
+    const std::int64_t first = std::min(2 * n, Pack::kLanes);
+    const Pack low = kWhole ? Pack::load(p) : Pack::load(p, first);
+    const Pack high = kWhole ? Pack::load(p + Pack::kLanes) : Pack::load(p + first, 2 * n - first);
+    even = hn::ConcatEven(FloatTag(), high.v, low.v);
+    odd = hn::ConcatOdd(FloatTag(), high.v, low.v);
+#endif
+}
+
+// Computes outputs [o, o + kLanes) of row r, or the first n of them unless kWhole.
+template <bool kWhole>
+HWY_INLINE void max_pairs(const MaxPairs& plane, std::int64_t r, std::int64_t o, std::int64_t n) {
+    const IntTag di;
+    const float* row = plane.x + 2 * r * plane.row_step + 2 * o;
+    const auto first = static_cast<std::int32_t>(2 * (r * plane.in_w + o));
+    const auto width = static_cast<std::int32_t>(plane.in_w);
+    const auto place = hn::Add(hn::Add(hn::Iota(di, 0), hn::Iota(di, 0)), hn::Set(di, first));
+    Pack even, odd;
+    split_pairs<kWhole>(row, n, even, odd);
+    Largest largest = {even, place};
+    largest.meet(odd, hn::Add(place, hn::Set(di, 1)));
+    split_pairs<kWhole>(row + plane.row_step, n, even, odd);
+    largest.meet(even, hn::Add(place, hn::Set(di, width)));
+    largest.meet(odd, hn::Add(place, hn::Set(di, width + 1)));
+    const std::int64_t to = r * plane.count + o;
+    if (kWhole)
+        largest.value.store(plane.best + to);
+    else
+        largest.value.store(plane.best + to, n);
+    if (plane.index != nullptr) store_places<kWhole>(largest.place, n, plane.index + to);
+}
+
+void max_plane_of_pairs(const MaxPairs& given) {
+    const MaxPairs plane = given;  // a copy, so that stores cannot change its pointers
+    for (std::int64_t r = 0; r < plane.rows; ++r) {
+        std::int64_t o = 0;
+        for (; o + Pack::kLanes <= plane.count; o += Pack::kLanes)
+            max_pairs<true>(plane, r, o, Pack::kLanes);
+        if (o < plane.count) max_pairs<false>(plane, r, o, plane.count - o);
+    }
+}
+
 }  // namespace
 }  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -138,6 +220,14 @@ namespace axle::kernels {
 namespace {
 
 AXLE_DISPATCH(max_run);
+AXLE_DISPATCH(max_plane_of_pairs);
+
+// Returns whether max_plane_of_pairs() supports windows.
+bool are_pairs(const PoolWindows& windows) {
+    const PoolAxis& pool = windows.pool;
+    return pool.kernel == 2 && pool.stride == 2 && pool.dilation == 1 && pool.padding == 0 &&
+           windows.whole_begin == 0 && windows.whole_end == windows.out;
+}
 
 // The row of outputs of max_pool2d that is being computed.
 template <class L>
@@ -208,6 +298,9 @@ void max_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y, co
     const std::int64_t grain = planes_per_task(planes.count(), h.in * w.in + size * height);
     const std::int64_t tasks = (planes.count() + grain - 1) / grain;
     const bool direct = is_lanes<L>(y.dtype, 1, w.out);
+    const bool pairs = std::is_same_v<L, float> && x.dtype == DType::f32 && direct &&
+                       x.back_stride(1) == 1 && are_pairs(h) && are_pairs(w) &&
+                       h.in * w.in <= std::numeric_limits<std::int32_t>::max();
     const L** rows = scratch.take<const L*>(tasks * height);
     L* buffers = scratch.take<L>(tasks * (height * w.in + w.out));
     std::int32_t* places = scratch.take<std::int32_t>(tasks * w.out);
@@ -217,6 +310,18 @@ void max_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y, co
         L* buffer = buffers + task * (height * w.in + w.out);
         for (std::int64_t plane = first; plane < last; ++plane) {
             const std::int64_t offset = planes.offset(plane);
+            if (pairs) {
+                const bool indexed = indices.data != nullptr;
+                AXLE_CALL(max_plane_of_pairs)
+                ({.x = x.as<float>() + offset,
+                  .row_step = x.back_stride(2),
+                  .rows = h.out,
+                  .count = w.out,
+                  .in_w = w.in,
+                  .best = y.as<float>() + plane * size,
+                  .index = indexed ? indices.as<std::int64_t>() + plane * size : nullptr});
+                continue;
+            }
             for (std::int64_t o = 0; o < h.out; ++o) {
                 std::int64_t k = 0;
                 for (std::int64_t i = h[o].begin; i < h[o].end; i += h.pool.dilation, ++k)
