@@ -27,8 +27,18 @@ void for_each_column(Encoding& to, const Encoding& from, F&& f) {
     f(to.word_ids, from.word_ids);
 }
 
+// The maximum number of combinations of the parts of two texts, which are copies of their tokens.
+constexpr std::size_t kMaxCombinations = 4096;
+
 // Adds the tokens of an encoding. The overflow becomes all combinations of the parts.
 void append(Encoding& to, const Encoding& from) {
+    const std::size_t combinations = (to.overflow.size() + 1) * (from.overflow.size() + 1);
+    if (!to.overflow.empty() && !from.overflow.empty() && combinations > kMaxCombinations)
+        throw ValueError(str("encode: truncation divides the texts into ", to.overflow.size() + 1,
+                             " and ", from.overflow.size() + 1, " parts, which have more than ",
+                             kMaxCombinations,
+                             " combinations: use only_first or only_second, a larger max_length or "
+                             "a smaller stride"));
     std::vector<Encoding> overflow;
     const auto add = [&](const Encoding& first, const Encoding& second) {
         Encoding& combined = overflow.emplace_back();

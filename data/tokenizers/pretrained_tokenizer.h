@@ -39,7 +39,8 @@ struct Encoding {
     std::vector<CharacterRange> offsets;
     // The index of the word of each token in its text, or -1 if special_tokens_mask is 1.
     std::vector<std::int64_t> word_ids;
-    // The parts that truncation removed. Neighboring parts share `stride` tokens.
+    // The parts that truncation removed. Neighboring parts share `stride` tokens. If both texts of
+    // a pair are truncated, these are all combinations of their parts, at most 4095.
     std::vector<Encoding> overflow;
 };
 
@@ -89,8 +90,9 @@ struct TextPair {
 //
 // Functions that encode throw ValueError if a text is not UTF-8 (with the offset of the invalid
 // byte) or has 1 GiB or more, if normalization makes it much longer, if a word is unknown and the
-// model has no token for unknown words, or if a regular expression of the file needs too much time
-// or memory. BPE models without unk_token leave unknown characters out. Zero bytes are text.
+// model has no token for unknown words, if truncation makes too many combinations of parts, or if a
+// regular expression of the file needs too much time or memory. BPE models without unk_token leave
+// unknown characters out. Zero bytes are text.
 class PretrainedTokenizer : public Tokenizer {
   public:
     // Reads a tokenizer.json. Throws FileError if the file is missing, larger than 256 MiB or

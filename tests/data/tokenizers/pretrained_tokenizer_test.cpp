@@ -205,6 +205,21 @@ TEST(PretrainedTokenizer, ReadsTruncationAndPaddingOfTheFile) {
               (Ids{2, 2, 2, 2, 2, 2, 2, 1}));
 }
 
+TEST(PretrainedTokenizer, LimitsTheCombinationsOfTruncatedParts) {
+    const auto tokenizer = words(kBySpaces);
+    const auto text = [](int n) {
+        std::string words;
+        for (int i = 0; i < n; ++i) words += "a ";
+        return words;
+    };
+    EncodeOptions options;
+    options.truncation = Truncation{.max_length = 2};  // one token of each text
+    EXPECT_EQ(tokenizer.encode(text(64), text(64), options).overflow.size(), 4095);
+    EXPECT_THAT(error_message<ValueError>(
+                    [&] { static_cast<void>(tokenizer.encode(text(64), text(65), options)); }),
+                HasSubstr("truncation divides the texts into 64 and 65 parts"));
+}
+
 TEST(PretrainedTokenizer, MatchesAddedTokensByTheirOptions) {
     const auto tokenizer = PretrainedTokenizer::from_json(R"({
         "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "x": 1}},
