@@ -60,61 +60,70 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-template <class T, int kRows>
-struct TileSums {
+// Loads vectors whose first n lanes are pixels.
+template <class T>
+struct LastPixels {
     using Tag = hn::ScalableTag<T>;
-    using Vec = hn::Vec<Tag>;
 
-    // Adds the products of one vector of pixels; `load` reads a vector.
-    template <class Load>
-    HWY_INLINE void add(const T* dy, std::int64_t dy_step, const T* const* x, std::int64_t at,
-                        Load load) {
-        Vec gradient[kRows];
-        HWY_UNROLL(4)
-        for (int i = 0; i < kRows; ++i) gradient[i] = load(dy + i * dy_step + at);
-        HWY_UNROLL(5)
-        for (int t = 0; t < kTileTaps; ++t) {
-            const Vec source = load(x[t] + at);
-            HWY_UNROLL(4)
-            for (int i = 0; i < kRows; ++i) sum[i][t] = hn::MulAdd(gradient[i], source, sum[i][t]);
-        }
+    explicit LastPixels(std::int64_t n_)
+        : n(n_), mask(hn::FirstN(Tag(), static_cast<std::size_t>(n_))) {}
+    HWY_INLINE hn::Vec<Tag> operator()(const T* p) const {
+#if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
+        return load_first(Tag(), p, n);
+#else
+        return hn::MaskedLoad(mask, Tag(), p);
+#endif
     }
 
-    Vec sum[kRows][kTileTaps];
+    std::int64_t n;
+    hn::Mask<Tag> mask;
 };
 
 template <class T, int kRows>
 void weight_tile(const WeightTile<T>& tile, const PixelRows& given) {
     const hn::ScalableTag<T> d;
+    using Vec = hn::Vec<decltype(d)>;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
     const PixelRows pixels = given;
-    TileSums<T, kRows> sums;
-    HWY_UNROLL(4)
-    for (int i = 0; i < kRows; ++i) {
-        HWY_UNROLL(5)
-        for (int t = 0; t < kTileTaps; ++t)
-            sums.sum[i][t] = hn::LoadU(d, tile.sums + (i * kTileTaps + t) * kLanes);
+    std::int64_t tap[kTileTaps];
+    Vec sum[kRows][kTileTaps];
+    HWY_UNROLL(5)
+    for (int t = 0; t < kTileTaps; ++t) {
+        tap[t] = tile.tap[t];
+        HWY_UNROLL(4)
+        for (int i = 0; i < kRows; ++i)
+            sum[i][t] = hn::LoadU(d, tile.sums + (i * kTileTaps + t) * kLanes);
     }
-    for (std::int64_t n = 0; n < pixels.images; ++n)
-        for (std::int64_t r = 0; r < pixels.rows; ++r) {
-            const T* dy = tile.dy + n * pixels.dy_image_step + r * pixels.dy_row_step;
-            const T* x[kTileTaps];
-            HWY_UNROLL(5)
-            for (int t = 0; t < kTileTaps; ++t)
-                x[t] = tile.x + n * pixels.x_image_step + r * pixels.x_row_step + tile.tap[t];
-            std::int64_t c = 0;
-            for (; c + kLanes <= pixels.width; c += kLanes)
-                sums.add(dy, tile.dy_step, x, c, [&](const T* p) { return hn::LoadU(d, p); });
-            const std::int64_t left = pixels.width - c;
-            if (left > 0)
-                sums.add(dy, tile.dy_step, x, c,
-                         [&](const T* p) { return load_first(d, p, left); });
+    const std::int64_t step = tile.dy_step;
+    const auto add = [&](const T* dy, const T* x, const auto& load) HWY_ATTR {
+        Vec gradient[kRows];
+        HWY_UNROLL(4)
+        for (int i = 0; i < kRows; ++i) gradient[i] = load(dy + i * step);
+        HWY_UNROLL(5)
+        for (int t = 0; t < kTileTaps; ++t) {
+            const Vec source = load(x + tap[t]);
+            HWY_UNROLL(4)
+            for (int i = 0; i < kRows; ++i) sum[i][t] = hn::MulAdd(gradient[i], source, sum[i][t]);
         }
+    };
+    const std::int64_t whole = pixels.width / kLanes * kLanes;
+    const bool is_whole = whole == pixels.width;
+    const LastPixels<T> last(pixels.width - whole);
+    for (std::int64_t n = 0; n < pixels.images; ++n) {
+        const T* dy = tile.dy + n * pixels.dy_image_step;
+        const T* x = tile.x + n * pixels.x_image_step;
+        for (std::int64_t r = 0; r < pixels.rows; ++r) {
+            for (std::int64_t c = 0; c < whole; c += kLanes)
+                add(dy + c, x + c, [&](const T* p) HWY_ATTR { return hn::LoadU(d, p); });
+            if (!is_whole) add(dy + whole, x + whole, last);
+            dy += pixels.dy_row_step, x += pixels.x_row_step;
+        }
+    }
     HWY_UNROLL(4)
     for (int i = 0; i < kRows; ++i) {
         HWY_UNROLL(5)
         for (int t = 0; t < kTileTaps; ++t)
-            hn::StoreU(sums.sum[i][t], d, tile.sums + (i * kTileTaps + t) * kLanes);
+            hn::StoreU(sum[i][t], d, tile.sums + (i * kTileTaps + t) * kLanes);
     }
 }
 
