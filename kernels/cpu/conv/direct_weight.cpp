@@ -180,7 +180,8 @@ const DirectWeightKernels<T>& direct_weight_kernels() {
     return kernels;
 }
 
-// More output channels share a packed panel at less cost.
+// The maximum number of output channels of a group: more share a packed panel at less cost. The
+// same is true if vectors are filled by less than 3 / 4, except for one channel (by measurement).
 constexpr std::int64_t kMaxOutputChannels = 16;
 // The minimum number of tasks, if the images suffice.
 constexpr std::int64_t kMinTasks = 16;
@@ -318,7 +319,10 @@ class DirectWeightGradient {
 
 template <class T>
 bool suits_direct_weight(const ConstView& dy, const ConvGeometry& geometry, const View& dw) {
-    return dy.numel() > 0 && dw.shape[0] / geometry.groups <= kMaxOutputChannels &&
+    const std::int64_t m = dw.shape[0] / geometry.groups, width = dy.shape[3];
+    const std::int64_t lanes = direct_weight_kernels<T>().lanes;
+    const bool fills_vectors = 4 * width >= 3 * round_up(width, lanes);
+    return dy.numel() > 0 && m <= kMaxOutputChannels && (m == 1 || fills_vectors) &&
            dw.shape[2] * dw.shape[3] > 1 && dy.dtype == dtype_of<T> && dy.stride[3] == 1;
 }
 template bool suits_direct_weight<float>(const ConstView&, const ConvGeometry&, const View&);
