@@ -128,7 +128,7 @@ bool suits_direct(const Correlation& problem);
 template <class T>
 void direct(Cpu& on, const Correlation& problem, const T* weight);
 
-// The same for conv2d_weight_gradient(), with dy and dw in the dtype T.
+// The same for conv2d_weight_gradient().
 template <class T>
 bool suits_direct_weight(const ConstView& dy, const ConvGeometry& geometry, const View& dw);
 template <class T>

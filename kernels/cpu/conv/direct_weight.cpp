@@ -198,6 +198,7 @@ class DirectWeightGradient {
           dw_(dw),
           kernels_(direct_weight_kernels<T>()),
           source_(scratch_, p),
+          reads_lanes_(is_lanes<T>(dy.dtype, dy.stride[3], p.w.out)),
           taps_(p.h.count * p.w.count),
           tap_tiles_(divide_up(taps_, kTileTaps)),
           batch_(dy.shape[0]) {
@@ -219,12 +220,11 @@ class DirectWeightGradient {
         const std::int64_t work = p_.m * taps_ * chunk_ * p_.h.out * p_.w.out;
         const std::int64_t group = std::max<std::int64_t>(1, kConvParallel / 2 / work);
         const std::int64_t slots = slots_for(tasks, group);
-        const std::int64_t size = staged_size() + sums_size();
+        const std::int64_t size = staged_size() + dy_size() + sums_size();
         T* const memory = scratch_.take<T>(slots * size);
         T* const totals = scratch_.take<T>(tasks * total_size());
         parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
-            T* const staged = memory + slot * size;
-            add_up(task / chunks_, task % chunks_, staged, staged + staged_size(),
+            add_up(task / chunks_, task % chunks_, memory + slot * size,
                    totals + task * total_size());
         });
         for (std::int64_t plane = 0; plane < planes_; ++plane)
@@ -234,50 +234,79 @@ class DirectWeightGradient {
   private:
     std::int64_t image_size() const { return source_.rows_for(rows_) * source_.row_step(); }
     std::int64_t staged_size() const { return round_up(images_ * image_size() + kPanelSlack, 16); }
+    std::int64_t dy_size() const {
+        return reads_lanes_ ? 0 : round_up(p_.m * images_ * rows_ * p_.w.out, 16);
+    }
     std::int64_t tile_size() const { return tap_tiles_ * kTileTaps; }
     // The number of vectors of sums, and the number of sums of a chunk.
     std::int64_t total_size() const { return p_.m * tile_size(); }
     std::int64_t sums_size() const { return round_up(total_size() * kernels_.lanes, 16); }
 
     // Computes the sums of a chunk of images for one input channel.
-    void add_up(std::int64_t plane, std::int64_t chunk, T* staged, T* sums, T* totals) const {
+    void add_up(std::int64_t plane, std::int64_t chunk, T* memory, T* totals) const {
         const std::int64_t end = std::min(batch_, (chunk + 1) * chunk_);
+        T* const sums = memory + staged_size() + dy_size();
         std::fill(sums, sums + sums_size(), T(0));
         for (std::int64_t n = chunk * chunk_; n < end; n += images_)
             for (std::int64_t r = 0; r < p_.h.out; r += rows_)
                 add_pixels(plane, n, std::min(images_, end - n), r, std::min(rows_, p_.h.out - r),
-                           staged, sums);
+                           memory, sums);
         kernels_.add_lanes(sums, total_size(), totals);
     }
 
     void add_pixels(std::int64_t plane, std::int64_t image, std::int64_t images, std::int64_t row,
                     std::int64_t rows, T* staged, T* sums) const {
-        const std::int64_t staged_rows = source_.rows_for(rows);
+        const std::int64_t staged_rows = source_.rows_for(rows), width = p_.w.out;
         const std::int64_t group = plane / p_.channels;
         T* to = staged;
         for (std::int64_t n = 0; n < images; ++n)
             to = source_.stage(image + n, group, plane % p_.channels, 1, row, staged_rows, to);
-        const PixelRows pixels = {images,
-                                  rows,
-                                  p_.w.out,
-                                  dy_.stride[0],
-                                  dy_.stride[2],
-                                  staged_rows * source_.row_step(),
-                                  p_.h.step * source_.row_step()};
+        PixelRows pixels;
+        pixels.images = images, pixels.rows = rows, pixels.width = width;
+        pixels.x_image_step = staged_rows * source_.row_step();
+        pixels.x_row_step = p_.h.step * source_.row_step();
+        const std::int64_t start =
+            image * dy_.stride[0] + group * p_.m * dy_.stride[1] + row * dy_.stride[2];
         WeightTile<T> tile;
-        tile.x = staged, tile.dy_step = dy_.stride[1];
+        tile.x = staged;
+        if (reads_lanes_) {
+            tile.dy = dy_.template as<T>() + start;
+            tile.dy_step = dy_.stride[1];
+            pixels.dy_image_step = dy_.stride[0], pixels.dy_row_step = dy_.stride[2];
+        } else {
+            tile.dy = load_dy(start, images, rows, staged + staged_size());
+            tile.dy_step = images * rows * width;
+            pixels.dy_image_step = rows * width, pixels.dy_row_step = width;
+        }
         for (std::int64_t i = 0; i < p_.m;) {
-            std::int64_t height = kernels_.max_rows;
-            while (height > p_.m - i) height /= 2;
-            tile.dy = dy_.template as<T>() + image * dy_.stride[0] +
-                      (group * p_.m + i) * dy_.stride[1] + row * dy_.stride[2];
+            const std::int64_t height = tile_height(i);
             for (std::int64_t t = 0; t < tap_tiles_; ++t) {
                 tile.tap = tap_ + t * kTileTaps;
                 tile.sums = sums + (i * tap_tiles_ + t * height) * kTileTaps * kernels_.lanes;
                 kernels_.tiles[height / 2](tile, pixels);
             }
-            i += height;
+            i += height, tile.dy += height * tile.dy_step;
         }
+    }
+    // Returns the number of output channels of the tile that begins with channel i.
+    std::int64_t tile_height(std::int64_t i) const {
+        std::int64_t height = kernels_.max_rows;
+        while (height > p_.m - i) height /= 2;
+        return height;
+    }
+    // Converts the rows of dy to [output channel][image][row][column].
+    const T* load_dy(std::int64_t start, std::int64_t images, std::int64_t rows, T* to) const {
+        T* next = to;
+        for (std::int64_t i = 0; i < p_.m; ++i)
+            for (std::int64_t n = 0; n < images; ++n)
+                for (std::int64_t r = 0; r < rows; ++r, next += p_.w.out) {
+                    const std::int64_t from =
+                        start + i * dy_.stride[1] + n * dy_.stride[0] + r * dy_.stride[2];
+                    const T* line = load_lanes<T>(at(dy_.data, dy_.dtype, from), dy_.dtype,
+                                                  dy_.stride[3], p_.w.out, next);
+                    if (line != next) std::copy(line, line + p_.w.out, next);
+                }
+        return to;
     }
 
     // Adds the totals of the chunks of one input channel, and writes them to dw.
@@ -286,8 +315,7 @@ class DirectWeightGradient {
             for (std::int64_t i = 0; i < total_size(); ++i)
                 totals[i] += totals[chunk * total_size() + i];
         for (std::int64_t i = 0; i < p_.m;) {
-            std::int64_t height = kernels_.max_rows;
-            while (height > p_.m - i) height /= 2;
+            const std::int64_t height = tile_height(i);
             for (std::int64_t k = 0; k < height; ++k, ++i)
                 for (std::int64_t t = 0; t < taps_; ++t) {
                     const std::int64_t tile = (i - k) * tap_tiles_ + t / kTileTaps * height;
@@ -308,6 +336,7 @@ class DirectWeightGradient {
     const View& dw_;
     const DirectWeightKernels<T>& kernels_;
     StagedSource<T> source_;
+    bool reads_lanes_;  // whether tiles read dy in place
     std::int64_t taps_, tap_tiles_, batch_;
     std::int64_t planes_ = 0;              // input channels of all groups
     std::int64_t chunks_ = 1, chunk_ = 0;  // number of chunks, and images per chunk
@@ -323,7 +352,7 @@ bool suits_direct_weight(const ConstView& dy, const ConvGeometry& geometry, cons
     const std::int64_t lanes = direct_weight_kernels<T>().lanes;
     const bool fills_vectors = 4 * width >= 3 * round_up(width, lanes);
     return dy.numel() > 0 && m <= kMaxOutputChannels && (m == 1 || fills_vectors) &&
-           dw.shape[2] * dw.shape[3] > 1 && dy.dtype == dtype_of<T> && dy.stride[3] == 1;
+           dw.shape[2] * dw.shape[3] > 1;
 }
 template bool suits_direct_weight<float>(const ConstView&, const ConvGeometry&, const View&);
 template bool suits_direct_weight<double>(const ConstView&, const ConvGeometry&, const View&);

@@ -121,6 +121,19 @@ TEST(Conv2d, MatchesDefinitionForGroups) {
     expect_definition({{1, 70, 6, 6}, {4, 35, 3, 3}, {.groups = 2}});
 }
 
+// Groups of up to 16 output channels are computed without packing.
+TEST(Conv2d, MatchesDefinitionForFewOutputChannels) {
+    expect_definition({{9, 1, 28, 28}, {6, 1, 5, 5}, {.padding = 2}});
+    expect_definition({{3, 7, 5, 35}, {3, 7, 3, 2}, {.padding = {1, 2}}});  // a padded tile
+    expect_definition({{2, 2, 20, 64}, {16, 2, 3, 3}, {.stride = 2, .padding = 1}});
+    expect_definition({{2, 3, 19, 16}, {9, 3, 3, 3}, {.padding = 3, .dilation = 3}});
+    expect_definition({{1, 2, 260, 47}, {2, 2, 3, 3}, {.padding = 1}});  // several blocks of rows
+    // One and two channels per group, with full and with mostly empty vectors.
+    expect_definition({{3, 5, 15, 31}, {5, 1, 3, 3}, {.padding = 1, .groups = 5}});
+    expect_definition({{4, 6, 7, 7}, {6, 1, 5, 5}, {.stride = 2, .padding = 2, .groups = 6}});
+    expect_definition({{2, 6, 16, 16}, {6, 2, 3, 3}, {.padding = 1, .groups = 3}});
+}
+
 // In f32, these layers are computed by Winograd's algorithm, except for the gradient of the weight
 // of the first two, which have too few tiles.
 TEST(Conv2d, MatchesDefinitionForKernelsOf3By3AndManyChannels) {
@@ -170,6 +183,8 @@ TEST(Conv2d, GivesSameResultInChannelsLastAndForSeveralNumbersOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
                             {{12, 35, 20, 20}, {32, 35, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
+                            {{18, 3, 30, 30}, {7, 3, 3, 3}, {.padding = 1}},
+                            {{5, 9, 14, 14}, {9, 1, 3, 3}, {.padding = 1, .groups = 9}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};
     const int threads = kernels::num_threads();
     for (const Layer& l : layers) {

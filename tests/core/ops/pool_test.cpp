@@ -47,6 +47,24 @@ TEST(MaxPool, PropagatesNanWithinWindow) {
     }
 }
 
+// In f32, windows of 2 x 2 have a kernel of their own; in f64, elements are compared one by one.
+TEST(MaxPool, FindsTheSameWindowsOf2By2InF32AsInF64) {
+    const double low = -std::numeric_limits<double>::infinity();
+    const CloseOptions exact = {.rtol = 0, .atol = 0, .equal_nan = true};
+    const double values[] = {low, -1, 2, 2, 0.5, kNan, low, 3, low, low};
+    for (const std::int64_t width : {2, 5, 31, 32, 33, 70}) {
+        SCOPED_TRACE(width);
+        Tensor x = empty({3, 7, width}, {f64});
+        for (std::int64_t i = 0; i < x.numel(); ++i)
+            x.data<double>()[i] = values[i * i % 101 % std::ssize(values)];
+        const auto [expected, at] = max_pool2d_with_indices(x, 2);
+        const auto [actual, actual_at] = max_pool2d_with_indices(to(x, f32), 2);
+        EXPECT_EQ(actual_at.to_vector(), at.to_vector());
+        EXPECT_TRUE(allclose(actual, to(expected, f32), exact));
+        EXPECT_TRUE(allclose(max_pool2d(to(x, f32), 2), to(expected, f32), exact));
+    }
+}
+
 TEST(MaxPool, IgnoresPadding) {
     const Tensor y = max_pool2d(full({1, 1, 3, 5}, -4.0), 3, {.stride = 1, .padding = 1});
     expect_same_bits(y, full({1, 1, 3, 5}, -4.0));
