@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/files/file.h"
+#include "core/files/folder.h"
 #include "core/ops.h"
+#include "data/files/token_writer.h"
 #include "kernels/error.h"
 #include "kernels/ops/decode.h"
 #include "kernels/philox.h"
@@ -21,14 +24,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "token files are mapped without conversion");
-
-int bytes_for(const std::string& path, int bytes) {
-    if (bytes == 2 || bytes == 4) return bytes;
-    if (bytes != 0)
-        throw ValueError(str("Tokens: bytes must be 2 or 4, or 0 for the size that the file name ",
-                             in_quotes(path), " implies: ", bytes));
-    return path.ends_with(".u32") || path.ends_with(".u32.bin") ? 4 : 2;
-}
 
 // The number of ids that are read together.
 constexpr std::int64_t kPart = 1 << 16;
@@ -88,6 +83,38 @@ class TokenFile : public TokenSource {
     int bytes_;
 };
 
+// The tokens of several files, in sequence.
+class ShardedTokens : public TokenSource {
+  public:
+    ShardedTokens(const std::string& folder, const TokenFileOptions& options) {
+        // The last component "." makes list_folder() follow a link at `folder`.
+        for (const std::string& name : list_folder(folder + "/."))
+            if (name.ends_with(".bin")) {
+                shards_.push_back(Tokens::open(folder + "/" + name, options));
+                ends_.push_back(size() + shards_.back().size());
+            }
+        if (shards_.empty())
+            throw FileError(str(printable(folder), ": the folder must have a file *.bin"));
+    }
+    std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+    void copy(std::int64_t start, std::span<std::int64_t> out) const override {
+        auto shard =
+            static_cast<std::size_t>(std::ranges::upper_bound(ends_, start) - ends_.begin());
+        for (; !out.empty(); ++shard) {
+            const std::int64_t n = std::min(std::ssize(out), ends_[shard] - start);
+            const std::int64_t begin = ends_[shard] - shards_[shard].size();
+            const auto part = out.first(static_cast<std::size_t>(n));
+            shards_[shard].copy(start - begin, part);
+            out = out.subspan(part.size());
+            start += n;
+        }
+    }
+
+  private:
+    std::vector<Tokens> shards_;
+    std::vector<std::int64_t> ends_;  // for each file, the number of tokens up to its last token
+};
+
 // Returns the number of occurrences of each id, in the order of the ids. For ids that do not occur,
 // the number is 0 or left out.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
@@ -134,8 +161,11 @@ Tokens::Tokens(std::shared_ptr<const TokenSource> source)
     : source_(std::move(source)), size_(source_->size()) {}
 
 Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+        return Tokens(std::make_shared<const ShardedTokens>(path, options));
     Tokens tokens;
-    tokens.bytes_ = bytes_for(path, options.bytes);
+    tokens.bytes_ = token_bytes(path, options.bytes);
     auto file = std::make_shared<const TokenFile>(path, tokens.bytes_);
     tokens.data_ = file->data();
     tokens.size_ = file->size();
@@ -161,27 +191,9 @@ Tokens Tokens::slice(std::int64_t begin, std::int64_t end) const {
 }
 
 void Tokens::save(const std::string& path, int bytes) const {
-    const int width = bytes_for(path, bytes);
-    const std::int64_t largest = max();
-    if (width == 2 && largest > std::numeric_limits<std::uint16_t>::max())
-        throw ValueError(str("Tokens: save: token ", largest,
-                             " does not fit in 2 bytes: ", printable(path),
-                             "; set bytes to 4, or use a name that ends in .u32.bin"));
-    if (largest > std::numeric_limits<std::uint32_t>::max())
-        throw ValueError(
-            str("Tokens: save: token ", largest, " does not fit in 4 bytes: ", printable(path)));
-    write_file_atomically(path, [&](AtomicFile& file) {
-        std::vector<std::byte> buffer(static_cast<std::size_t>(kPart * width));
-        for_each_part([&](std::span<const std::int64_t> ids) {
-            std::byte* to = buffer.data();
-            for (const std::int64_t id : ids) {
-                const auto stored = static_cast<std::uint32_t>(id);
-                std::memcpy(to, &stored, static_cast<std::size_t>(width));
-                to += width;
-            }
-            file.write({buffer.data(), to});
-        });
-    });
+    TokenWriter writer(path, {.bytes = bytes});
+    for_each_part([&](std::span<const std::int64_t> ids) { writer.write(ids); });
+    writer.commit();
 }
 
 void Tokens::copy(std::int64_t start, std::span<std::int64_t> out) const {

@@ -45,10 +45,15 @@ class Tokens {
     // not map its pages. Throws FileError if the file is missing or empty, its size is not a
     // multiple of the token size, or an id is >= vocab_size, and ValueError if `bytes` is not 0, 2
     // or 4. The file must not be truncated while it is mapped (MappedFile in core/files/file.h).
+    //
+    // The path can also be a folder of such files: the result has the tokens of all files *.bin in
+    // it, in the order of their names. The tokens are then copied when they are used, so
+    // is_stored() is false. Throws FileError if the folder has no file *.bin.
     static Tokens open(const std::string& path, TokenFileOptions options = {});
     // Writes the tokens to a file, atomically. open() can read it unless there are no tokens.
     // `bytes` is as in TokenFileOptions. Throws ValueError if `bytes` is invalid or an id does not
-    // fit into this number of bytes, and FileError if the file cannot be written.
+    // fit into this number of bytes, and FileError if the file cannot be written. TokenWriter
+    // (token_writer.h) writes tokens piece by piece.
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include <zlib.h>
 
 #include "core/files/file.h"
+#include "core/files/folder.h"
 #include "kernels/error.h"
 
 namespace axle::trainer {
@@ -30,7 +33,19 @@ std::string fingerprint(const std::string& path, std::int64_t bytes) {
 }
 
 std::string fingerprint(const std::string& path) {
-    return fingerprint(path, InputFile(path).size());
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored))
+        return fingerprint(path, InputFile(path).size());
+    std::int64_t count = 0;
+    uLong crc = crc32(0, nullptr, 0);
+    for (const std::string& name : list_folder(path + "/.")) {
+        if (!name.ends_with(".bin")) continue;
+        const std::string line = str(name, ": ", fingerprint(path + "/" + name), "\n");
+        crc =
+            crc32(crc, reinterpret_cast<const Bytef*>(line.data()), static_cast<uInt>(line.size()));
+        ++count;
+    }
+    return str(count, " files, checksum ", static_cast<std::uint64_t>(crc));
 }
 
 bool has_grown(const std::string& path, const std::string& saved) {

@@ -10,7 +10,7 @@ namespace axle::trainer {
 // parts of 64 KiB, which are spread evenly, so changes in other parts of a larger file are not
 // detected. Throws FileError if the file is shorter.
 std::string fingerprint(const std::string& path, std::int64_t bytes);
-// Returns the fingerprint of the whole file.
+// Returns the fingerprint of the whole file, or of all files *.bin in a folder.
 std::string fingerprint(const std::string& path);
 
 // Returns whether a file begins with data of this fingerprint, and is longer than these data.
