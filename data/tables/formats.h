@@ -52,8 +52,11 @@ struct JsonLinesOptions {
 };
 
 // Selects the rows of a text file: its lines, its paragraphs (lines without an empty line between
-// them), or the complete file.
-enum class SampleBy : std::uint8_t { line, paragraph, document };
+// them), the complete file, or parts of it. Parts have at least 64 KiB, except for the last one,
+// and all of them together are the file. They end at a line end between two lines that are not
+// blank, where tokenizers that divide texts into words, such as those of GPT-2 and Llama 3, find
+// the same words in the parts as in the file.
+enum class SampleBy : std::uint8_t { line, paragraph, document, part };
 
 // The options of text files. The rows have one column, "text". The text of a line or paragraph does
 // not include the LF or CRLF at its end.

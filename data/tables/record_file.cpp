@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
-#include "data/files/bytes.h"
+#include "core/files/folder.h"
 #include "data/files/characters.h"
 #include "kernels/error.h"
 
@@ -113,7 +115,7 @@ void RecordFile::check_utf8(std::size_t begin, std::size_t end) const {
             try {
                 at += character_at("", text, at, 0).size();
             } catch (const ValueError&) {
-                throw_at_byte(path_, static_cast<std::int64_t>(at), "the text is not valid UTF-8");
+                throw_at(at, str("byte ", at, ": the text is not valid UTF-8"));
             }
         }
     }
@@ -130,6 +132,20 @@ void RecordFile::throw_at(std::size_t offset, const std::string& what) const {
 
 void RecordFile::throw_error(const std::string& what) const {
     throw FileError(str(printable(path_), ": ", what));
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+    std::vector<std::string> paths;
+    // The last component "." makes list_folder() follow a link at `folder`.
+    for (const std::string& name : list_folder(folder + "/.")) {
+        std::string path = str(folder, "/", name);
+        std::error_code ignored;
+        if (!name.starts_with('.') && std::filesystem::is_regular_file(path, ignored))
+            paths.push_back(std::move(path));
+    }
+    if (paths.empty())
+        throw FileError(str(printable(folder), ": the folder must have a file that is not hidden"));
+    return paths;
 }
 
 std::shared_ptr<const RowSource> index_rows(std::unique_ptr<RecordFile> file,

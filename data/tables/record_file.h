@@ -96,6 +96,10 @@ std::unique_ptr<RecordFile> open_json_lines(const std::string& path,
                                             const JsonLinesOptions& options);
 std::unique_ptr<RecordFile> open_text(const std::string& path, SampleBy sample_by);
 
+// Returns the paths of the files in a folder that are not hidden, sorted by name. Follows symbolic
+// links, which the caches of downloaded datasets contain. Throws FileError if there are none.
+std::vector<std::string> files_in(const std::string& folder);
+
 // Returns the records of a file as rows. Keeps 8 bytes for each row in memory.
 std::shared_ptr<const RowSource> index_rows(std::unique_ptr<RecordFile> file,
                                             std::int64_t infer_rows);

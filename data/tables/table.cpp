@@ -7,32 +7,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/files/folder.h"
+#include "core/files/file.h"
 #include "data/tables/record_file.h"
 #include "data/tables/sources.h"
 #include "kernels/error.h"
 
 namespace axle::data {
-namespace {
-
-// Returns the paths of the files in a folder that are not hidden, sorted by name. Follows symbolic
-// links, which the caches of downloaded datasets contain.
-std::vector<std::string> files_in(const std::string& folder) {
-    std::vector<std::string> paths;
-    // The last component "." makes list_folder() follow a link at `folder`.
-    for (const std::string& name : list_folder(folder + "/.")) {
-        std::string path = str(folder, "/", name);
-        std::error_code ignored;
-        if (!name.starts_with('.') && std::filesystem::is_regular_file(path, ignored))
-            paths.push_back(std::move(path));
-    }
-    if (paths.empty())
-        throw FileError(str(printable(folder), ": the folder must have a file that is not hidden"));
-    return paths;
-}
-
-}  // namespace
-
 Table::Table(std::shared_ptr<const RowSource> source)
     : source_(std::move(source)), columns_(source_->columns()), wanted_(columns_.size()) {
     std::iota(wanted_.begin(), wanted_.end(), std::size_t{0});

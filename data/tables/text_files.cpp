@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "data/files/characters.h"
 #include "data/tables/record_file.h"
 #include "kernels/error.h"
 
@@ -24,6 +25,9 @@ class TextRecords : public RecordFile {
         if (sample_by_ == SampleBy::document) {
             record.begin = record.end;
             end = record.end = text().size();
+        } else if (sample_by_ == SampleBy::part) {
+            record.begin = record.end;
+            end = record.end = part_end(record.begin);
         } else if (sample_by_ == SampleBy::line) {
             end = line(record);
         } else if (!paragraph(record, end)) {
@@ -44,6 +48,46 @@ class TextRecords : public RecordFile {
     void adopt(const std::vector<TableColumn>&) override {}
 
   private:
+    // Returns the end of the part that begins at a byte: the first position where the text can be
+    // divided after kPartSize bytes, or the next line end if there is none in kMaxSearch bytes.
+    std::size_t part_end(std::size_t begin) const {
+        const std::size_t last = begin + kPartSize + kMaxSearch;
+        for (std::size_t at = begin + kPartSize; at < text().size();) {
+            const std::size_t newline = text().find('\n', at);
+            if (newline == std::string_view::npos) break;
+            if (newline >= last || is_between_words(newline)) return newline + 1;
+            // Division before the line end, which is LF or CRLF.
+            const std::size_t before = text()[newline - 1] == '\r' ? newline - 1 : newline;
+            if (is_alphanumeric(text()[before - 1])) return before;
+            at = newline + 1;
+        }
+        return text().size();
+    }
+    // Returns whether the characters before and after a LF are not white space. Expressions for
+    // white space such as \s+(?!\S) then match the LF alone, also at the end of a text.
+    bool is_between_words(std::size_t newline) const {
+        std::size_t before = newline - 1;
+        while (newline - before < 4 && (static_cast<unsigned char>(text()[before]) & 0xC0u) == 0x80)
+            --before;
+        return newline + 1 < text().size() && is_word_part(before) && is_word_part(newline + 1);
+    }
+    // Returns whether a byte begins a character that is not white space.
+    bool is_word_part(std::size_t at) const {
+        const std::size_t length = character_length(text(), at);
+        return length > 0 && !is_space(code_point(text().substr(at, length)));
+    }
+    static bool is_alphanumeric(char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    }
+    // Returns whether a character has the property White_Space of Unicode.
+    static bool is_space(std::uint32_t code) {
+        return (code >= 9 && code <= 13) || code == 32 || code == 0x85 || code == 0xA0 ||
+               code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
+               code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    }
+    static constexpr std::size_t kPartSize = std::size_t{64} << 10;
+    static constexpr std::size_t kMaxSearch = std::size_t{16} << 20;
+
     // Sets the record to the line at record.end. Returns the end of its text.
     std::size_t line(Record& record) const {
         record.begin = record.end;

@@ -111,14 +111,15 @@ TEST_F(TableFromCsv, ReportsTheLineOrByteOfErrorsIfThereIsOne) {
     expect_rejected("a,b\n\"x\ny\",1\n1,2,3\n", {at("line 4: expected 2 fields, found 3").c_str()});
     expect_rejected("a,b\r\n1,2\r\n\r\n1\r\n", {at("line 4: expected 2 fields, found 1").c_str()});
     expect_rejected("a,b\n\"x\"y,1\n", {at("line 2: expected a delimiter").c_str()});
-    expect_rejected("a,b\n1,\xc3(\n", {at("byte 6: the text is not valid UTF-8").c_str()});
-    expect_rejected("a,b\nlong enough text \xed\xa0\x80,\n", {at("byte 21: the text").c_str()});
+    expect_rejected("a,b\n1,\xc3(\n", {at("line 2: byte 6: the text is not valid UTF-8").c_str()});
+    expect_rejected("a,b\nlong enough text \xed\xa0\x80,\n",
+                    {at("line 2: byte 21: the text").c_str()});
     expect_rejected("a,b,a\n", {at("line 1: two columns have the name 'a'").c_str()});
     expect_rejected("a,b\n1,2\n\n1.5,2\n",
                     {at("line 4: column 'a': expected integer, found '1.5'").c_str()},
                     {.types = {{"a", ColumnType::integer}}});
     expect_rejected("", {at("the file is empty").c_str()});
-    expect_rejected("a,b\n1,\xc3", {at("byte 6: the text is not valid UTF-8").c_str()});
+    expect_rejected("a,b\n1,\xc3", {at("line 2: byte 6: the text is not valid UTF-8").c_str()});
     expect_rejected("\n\r\n", {at("the file has no rows").c_str()});
     expect_error<FileError>({}, [&] { Table::from_csv(folder_ / "missing"); });
 }

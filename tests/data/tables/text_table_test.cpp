@@ -39,6 +39,36 @@ TEST(TableFromText, HasARowForEachParagraph) {
     EXPECT_EQ(texts(written(folder, "\n\n"), SampleBy::paragraph), Strings());
 }
 
+TEST(TableFromText, HasARowForEachPart) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const auto parts = [&](const std::string& line, int lines) {
+        std::string text;
+        for (int i = 0; i < lines; ++i) text += line;
+        const Strings parts = texts(written(folder, text), SampleBy::part);
+        std::string all;
+        for (const std::string& part : parts) all += part;
+        EXPECT_EQ(all, text) << "the parts are the file";
+        return parts;
+    };
+    EXPECT_EQ(parts("short\n", 1), Strings{"short\n"});
+    // After a line end between words.
+    const Strings lines = parts("a line.\n", 20'000);
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[0].size(), (std::size_t{1} << 16) + 8);
+    EXPECT_TRUE(lines[0].ends_with("line.\n"));
+    EXPECT_TRUE(lines[1].starts_with("a line"));
+    // Before a line end, if white space precedes or follows it, and the line ends with a word.
+    EXPECT_TRUE(parts("\na line\n\n", 10'000)[1].starts_with("\n\n\na line"));
+    EXPECT_TRUE(parts("a line\r\n", 10'000)[1].starts_with("\r\na line"));
+    EXPECT_TRUE(parts("a line\n\xe3\x80\x80", 10'000)[1].starts_with("\n\xe3\x80\x80"));
+    // Nowhere, if there is no such place.
+    EXPECT_EQ(parts("a line.\r\n", 10'000).size(), 1u);
+    EXPECT_EQ(parts("a line.\n\n", 10'000).size(), 1u);
+    EXPECT_EQ(parts("a line.\xe3\x80\x80\n", 10'000).size(), 1u);
+    EXPECT_EQ(parts("words ", 20'000).size(), 1u);
+    EXPECT_EQ(parts("line. \n", 2'600'000).size(), 2u) << "16 MiB are searched";
+}
+
 TEST(TableFromText, HasARowForEachFileOfAFolder) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::filesystem::create_directory(folder / "folder");
@@ -65,7 +95,7 @@ TEST(TableFromText, RejectsFilesThatCannotBeRead) {
                             [&] { Table::from_text(folder / "missing"); });
     const std::string path = written(folder, "ok\n12345678\x80\n");
     for (const SampleBy sample_by : {SampleBy::line, SampleBy::paragraph, SampleBy::document})
-        expect_error<FileError>({path.c_str(), "byte 11: the text is not valid UTF-8"},
+        expect_error<FileError>({path.c_str(), ": line 2: byte 11: the text is not valid UTF-8"},
                                 [&] { texts(path, sample_by); });
     EXPECT_EQ(texts(written(folder, "ok\n"), SampleBy::document), Strings{"ok\n"});
 }
