@@ -9,11 +9,6 @@
 namespace axle::data::tokenizers {
 namespace {
 
-// The pattern that divides text in GPT-2: contractions, words, numbers, other characters and white
-// space.
-constexpr const char* kWordPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 Behavior behavior_of(const Fields& fields) {
     static constexpr std::array<const char*, 5> kNames = {
         "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};

@@ -258,7 +258,14 @@ PretrainedTokenizer PretrainedTokenizer::from_pretrained(const std::string& fold
 std::int64_t PretrainedTokenizer::vocab_size() const { return state_->vocab_size(); }
 
 std::vector<std::int64_t> PretrainedTokenizer::encode(std::string_view text) const {
-    return state_->post_processor.process(state_->encode(text, false), std::nullopt, true).ids;
+    return encode_ids(text, true);
+}
+
+std::vector<std::int64_t> PretrainedTokenizer::encode_ids(std::string_view text,
+                                                          bool add_special_tokens) const {
+    Encoding encoding = state_->encode(text, false);
+    if (!add_special_tokens) return std::move(encoding.ids);
+    return state_->post_processor.process(std::move(encoding), std::nullopt, true).ids;
 }
 
 Encoding PretrainedTokenizer::encode(std::string_view text, const EncodeOptions& options) const {

@@ -111,6 +111,8 @@ class PretrainedTokenizer : public Tokenizer {
     std::int64_t vocab_size() const override;
     // Returns the ids of a text, with special tokens.
     std::vector<std::int64_t> encode(std::string_view text) const override;
+    // Returns the ids of a text. Faster than encode() with options, because it computes only ids.
+    std::vector<std::int64_t> encode_ids(std::string_view text, bool add_special_tokens) const;
     // Return the encoding of a text or of a pair. Throw ValueError if the texts cannot be truncated
     // or padded as the options require.
     Encoding encode(std::string_view text, const EncodeOptions& options) const;

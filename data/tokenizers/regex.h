@@ -10,6 +10,11 @@
 
 namespace axle::data::tokenizers {
 
+// The pattern that divides text in GPT-2: contractions, words, numbers, other characters and white
+// space.
+inline constexpr const char* kWordPattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
 // Returns the pattern with the constructs that PCRE2 reads in another way than Oniguruma replaced
 // by constructs with the same meaning: \s, \S, \w, \W, \h, \H, \u, \Q, \E, \C, (?m), {n,m}+, {,n}
 // and nested character classes. Throws ValueError for constructs that have no replacement.

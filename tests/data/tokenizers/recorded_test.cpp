@@ -5,25 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "core/files/file.h"
-#include "data/files/gzip.h"
 #include "data/tokenizers/pretrained_tokenizer.h"
-#include "tests/vectors.h"
+#include "tests/data/tokenizers/golden.h"
 
 namespace axle::data {
 namespace {
 
 using nlohmann::json;
-
-json golden(const std::string& name) {
-    const std::string file = read_file(AXLE_TESTS_DIR "/golden/tokenizers/" + name + ".json.gz");
-    GzipReader reader(std::as_bytes(std::span(file)), name);
-    std::string text, part(1 << 20, '\0');
-    for (std::size_t n = part.size(); n == part.size();) {
-        n = reader.read(std::as_writable_bytes(std::span(part)));
-        text.append(part, 0, n);
-    }
-    return json::parse(text);
-}
+using tests::golden_tokenizer;
 
 json offsets_of(const Encoding& encoding) {
     json numbers = json::array();
@@ -81,7 +70,7 @@ EncodeOptions options_of(const json& row) {
 
 // Compares ids, offsets and decoded text of all lines of a recorded tokenizer.
 void expect_lines(const std::string& name) {
-    const json recorded = golden(name);
+    const json recorded = golden_tokenizer(name);
     const PretrainedTokenizer tokenizer =
         PretrainedTokenizer::from_json(recorded["tokenizer"].dump());
     EXPECT_GE(recorded["lines"].size(), 1000u);
@@ -102,7 +91,7 @@ void expect_lines(const std::string& name) {
 }
 
 void expect_options(const std::string& name) {
-    const json recorded = golden(name);
+    const json recorded = golden_tokenizer(name);
     const PretrainedTokenizer tokenizer =
         PretrainedTokenizer::from_json(recorded["tokenizer"].dump());
     for (const json& row : recorded["options"]) {
