@@ -1,6 +1,6 @@
 // The program axle: launches training on one or several processes, writes and converts its
 // configuration, describes the machine, runs a self-test, estimates memory, plans meshes, measures
-// kernels, generates text, and merges weights.
+// kernels, generates text, encodes texts and trains tokenizers, and merges weights.
 #include <algorithm>
 #include <exception>
 #include <iostream>
@@ -32,6 +32,7 @@ constexpr Subcommand kSubcommands[] = {
     {"plan", "Show the meshes with which a model can be trained", launcher::run_plan},
     {"bench", "Measure kernels, and compare them with other libraries", launcher::run_bench},
     {"generate", "Continue a text with a language model", launcher::run_generate},
+    {"tokenize", "Encode texts to token files, and train tokenizers", launcher::run_tokenize},
     {"merge-weights", "Merge the parts of a sharded model", launcher::run_merge_weights},
     {"to-fsdp2", "Convert a configuration to version 2 of FSDP", launcher::run_to_fsdp2},
 };

@@ -88,20 +88,23 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         "  train_gpt --data shakespeare.txt --out runs/a            train\n"
         "  train_gpt --data shakespeare.txt --out runs/a --resume latest   resume\n"
         "  train_gpt --data shakespeare.txt --out runs/a --eval-only --sample 500\n"
+        "  train_gpt --data shards/ --tokenizer tokenizer/ --out runs/a    train on tokens\n"
         "  train_gpt --data tokens.bin --init-from gpt2/ --preset gpt2     fine-tune\n"
         "  train_gpt --data chats.jsonl --init-from llama/ --chat llama3 --packing best-fit "
         "--lora-r 8 --lr 2e-4 --epochs 3 --out runs/b\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
     line.add("data", s.data,
-             "Text file, tokens as nanoGPT's .bin, or JSON lines (.jsonl or .json) with the column "
-             "messages, the columns prompt and completion, or a column of texts",
+             "Text file, tokens as nanoGPT's .bin or a folder of them, or JSON lines (.jsonl or "
+             ".json) with the column messages, the columns prompt and completion, or a column of "
+             "texts",
              true);
     line.add("preset", s.preset, "Defaults: shakespeare-char-cpu, quickstart, gpt2 or tiny");
     s.add_to(line);
     line.add("init-from", s.init_from,
              "Start from a Hugging Face folder or .safetensors of a GPT-2 or Llama");
-    line.add("tokenizer", s.text.tokenizer, "Without --init-from: char or byte");
+    line.add("tokenizer", s.text.tokenizer,
+             "Without --init-from: char, byte or a folder with a tokenizer.json");
     s.text.add_to(line);
     s.lora.add_to(line);
     s.has_block = line.peek("block-size").has_value();
@@ -114,8 +117,10 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     line.add("dropout", s.model.dropout, "Probability", 0, 0.99);
     line.add("sample", s.sample, "Tokens to write at the end; for JSON lines, of an answer");
     if (!line.parse()) return std::nullopt;
-    if (s.text.tokenizer != "char" && s.text.tokenizer != "byte")
-        trainer::throw_unknown("tokenizer", s.text.tokenizer, {"char", "byte"});
+    if (s.text.tokenizer != "char" && s.text.tokenizer != "byte" &&
+        !fs::exists(fs::path(s.text.tokenizer) / "tokenizer.json"))
+        trainer::throw_unknown("tokenizer", s.text.tokenizer,
+                               {"char", "byte", "a folder with a tokenizer.json"});
     if (s.lora.is_used() && s.init_from.empty())
         throw UsageError("--lora-r needs --init-from, a model to adapt");
     s.values = line.values();

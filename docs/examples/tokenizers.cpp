@@ -1,9 +1,12 @@
 // Reads a tokenizer.json, encodes texts and pairs, and decodes tokens as a model generates them.
+// Then trains a tokenizer and encodes files for training.
 #include <fstream>
 #include <stdexcept>
 
 #include <axle/axle.h>
+#include <axle/data/tokenizers/encode_files.h>
 #include <axle/data/tokenizers/pretrained_tokenizer.h>
+#include <axle/data/tokenizers/train_bpe.h>
 
 namespace {
 
@@ -58,4 +61,18 @@ int main() {
     shown += stream.finish();
     // [/stream]
     check(shown == text);
+
+    std::ofstream("books.txt") << "A tokenizer reads texts.\nThe tokenizers read a text.\n";
+    // [train]
+    axle::write_file_atomically(
+        "tokenizer.json",
+        axle::data::train_bpe({"books.txt"}, {.trainer = {.vocab_size = 280,
+                                                          .special_tokens = {"<|endoftext|>"}}}));
+    auto trained = axle::data::PretrainedTokenizer::from_file("tokenizer.json");
+    axle::data::encode_files(trained, {"books.txt"}, "train.bin",
+                             {.end_id = trained.token_to_id("<|endoftext|>"), .num_threads = 2});
+    axle::data::RandomBlockDataset train_set(axle::data::Tokens::open("train.bin"), 8, 1000);
+    // [/train]
+    check(trained.vocab_size() == 280);
+    check(train_set.get(0)["input_ids"].tensor().size(0) == 8);
 }

@@ -17,6 +17,7 @@ int run_merge_weights(std::vector<std::string> arguments);
 int run_to_fsdp2(std::vector<std::string> arguments);
 int run_estimate_memory(std::vector<std::string> arguments);
 int run_plan(std::vector<std::string> arguments);
+int run_tokenize(std::vector<std::string> arguments);
 int run_bench(std::vector<std::string> arguments);
 
 }  // namespace axle::launcher

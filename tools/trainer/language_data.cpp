@@ -18,8 +18,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Returns whether a value of --tokenizer is a folder with a tokenizer.json.
+bool is_folder(const std::string& kind) { return kind != "char" && kind != "byte"; }
+
 // Returns the tokenizer of a run. Its files are in the folder of the run; a new run copies them
-// from the folder of --init-from, or gets the vocabulary of its text.
+// from the folder of --init-from or --tokenizer, or gets the vocabulary of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const Options& run, const std::string& kind,
                                               bool has_documents, std::int64_t vocab_size) {
     const std::string path = run.path_of("tokenizer.json");
@@ -31,11 +34,15 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const Options& run, const std::str
         return model_tokenizer(run.init_from, vocab_size);
     }
     if (resumes && (is_of_model || kind != "byte")) return model_tokenizer(run.out, vocab_size);
+    if (is_folder(kind)) {
+        copy_tokenizer(kind, run.out);
+        return model_tokenizer(kind, vocab_size);
+    }
     if (kind == "byte" || (has_documents && vocab_size == 256))
         return std::make_unique<data::ByteTokenizer>();
     if (has_documents)
         throw UsageError(
-            "--data: JSON lines need --tokenizer byte, or --init-from with a "
+            "--data: JSON lines need --tokenizer byte, or --tokenizer or --init-from with a "
             "tokenizer.json");
     auto tokenizer = data::CharTokenizer::from_file(run.data);
     write_file_atomically(path, tokenizer.to_json() + "\n");
@@ -64,16 +71,17 @@ LanguageData::LanguageData(const Options& run, const LanguageDataOptions& option
                            const LanguageModelSizes& sizes)
     : sizes_(sizes) {
     const bool has_documents = run.data.ends_with(".jsonl") || run.data.ends_with(".json");
-    if (!run.data.ends_with(".bin"))
+    std::error_code ignored;
+    const bool has_tokens = run.data.ends_with(".bin") || fs::is_directory(run.data, ignored);
+    if (!has_tokens || is_folder(options.tokenizer))
         tokenizer_ = tokenizer_of(run, options.tokenizer, has_documents, sizes.vocab_size);
     vocab_size_ = tokenizer_ ? tokenizer_->vocab_size() : sizes.vocab_size;
     if (has_documents) {
         open_documents(run, options);
         return;
     }
-    const data::Tokens all = tokenizer_
-                                 ? tokenizer_->encode_file(run.data)
-                                 : data::Tokens::open(run.data, {.vocab_size = sizes.vocab_size});
+    const data::Tokens all = has_tokens ? data::Tokens::open(run.data, {.vocab_size = vocab_size_})
+                                        : tokenizer_->encode_file(run.data);
     const std::int64_t cut = all.size() * 9 / 10;
     if (all.size() - cut <= sizes.block)
         throw FileError(str(printable(run.data), ": the file is too short: a tenth of its ",

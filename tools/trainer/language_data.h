@@ -1,5 +1,5 @@
-// Private to tools: the training data of a language model, read from a text, a file of tokens or
-// JSON lines.
+// Private to tools: the training data of a language model, read from a text, a file or folder of
+// tokens, or JSON lines.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace axle::trainer {
 
 struct LanguageDataOptions {
-    // "char" or "byte", for models that start with random weights or without a tokenizer.json; not
-    // used for .bin files, which have tokens.
+    // "char", "byte" or a folder with a tokenizer.json, for models that start with random weights
+    // or without a tokenizer.json. Files of tokens do not need "char" and "byte".
     std::string tokenizer = "char";
     // The options for JSON lines (data::DocumentOptions).
     std::string text = "text", chat = "chatml", train_on = "answers", packing = "none";
@@ -45,7 +45,7 @@ class LanguageData {
                  const LanguageModelSizes& sizes);
 
     bool has_documents() const { return train_documents_.has_value(); }
-    // The number of tokens of the vocabulary: of the tokenizer, or of the model for a .bin file.
+    // The number of tokens of the vocabulary: of the tokenizer, or of the model without one.
     std::int64_t vocab_size() const { return vocab_size_; }
     // The entropy of the token frequencies of a text.
     double unigram_entropy() const { return unigram_entropy_; }
@@ -76,7 +76,7 @@ class LanguageData {
 
     LanguageModelSizes sizes_;
     std::string chat_;                            // the name of the template; "" for texts
-    std::unique_ptr<data::Tokenizer> tokenizer_;  // null for a file of tokens
+    std::unique_ptr<data::Tokenizer> tokenizer_;  // can be null for a file of tokens
     std::int64_t vocab_size_ = 0;
     double unigram_entropy_ = 0;
     std::optional<data::Tokens> train_, validation_;
