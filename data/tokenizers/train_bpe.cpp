@@ -23,14 +23,6 @@ using tokenizers::Vocabulary;
 constexpr std::size_t kMaxText = (std::size_t{1} << 30) - 1;
 constexpr std::int64_t kBytes = 256;
 
-struct TextHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-        return std::hash<std::string_view>()(text);
-    }
-};
-using WordCounts = std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>>;
-
 // Two neighboring tokens, in the order of their ids.
 using Pair = std::pair<std::uint32_t, std::uint32_t>;
 
@@ -69,7 +61,9 @@ struct Merges {
 // to date, so that a merge only needs the words that contain the pair.
 class PairMerger {
   public:
-    PairMerger(const WordCounts& counts, const std::array<std::uint32_t, kBytes>& byte_ids) {
+    // `counts` maps words to the numbers of their occurrences.
+    template <class Counts>
+    PairMerger(const Counts& counts, const std::array<std::uint32_t, kBytes>& byte_ids) {
         words_.reserve(counts.size());
         for (const auto& [text, count] : counts) {
             words_.push_back({tokens_.size(), text.size(), count});
@@ -206,9 +200,16 @@ std::string json_of(const Merges& model, const std::vector<std::string>& special
 }  // namespace
 
 struct BpeTrainer::Words {
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const {
+            return std::hash<std::string_view>()(text);
+        }
+    };
+
     tokenizers::Regex pattern{tokenizers::kWordPattern};
     tokenizers::Matches matches;
-    WordCounts counts;
+    std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>> counts;
 };
 
 BpeTrainer::BpeTrainer(BpeTrainerOptions options)
