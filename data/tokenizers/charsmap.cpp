@@ -1,6 +1,6 @@
-// The normalizer "Precompiled": a character map that SentencePiece has compiled, in base64. It
-// consists of the size of a trie in bytes, the trie (a double array of 32-bit units), and the
-// replacements, each of which ends with a zero byte.
+// The normalizer "Precompiled": a character map that SentencePiece has compiled, in base64.
+#include "data/tokenizers/charsmap.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -36,15 +36,7 @@ class CharacterMap : public Normalizer {
     explicit CharacterMap(const Fields& fields) {
         fields.allow_only({"precompiled_charsmap"});
         const std::string bytes = decode_base64(fields, fields.text("precompiled_charsmap"));
-        std::uint32_t size = 0;
-        if (bytes.size() >= 4) std::memcpy(&size, bytes.data(), 4);
-        if (bytes.size() < 4 || size % 4 != 0 || size > bytes.size() - 4)
-            fields.fail("the character map is truncated");
-        units_.resize(size / 4);
-        if (size > 0) std::memcpy(units_.data(), bytes.data() + 4, size);
-        replacements_ = bytes.substr(4 + size);
-        if (find_invalid_utf8(replacements_) != std::string::npos)
-            fields.fail("the replacements of the character map are not UTF-8");
+        if (const char* const error = trie_.set(bytes)) fields.fail(error);
     }
 
     void normalize(AlignedText& text) const override {
@@ -77,34 +69,16 @@ class CharacterMap : public Normalizer {
   private:
     static constexpr std::size_t kLongest = 6;  // shorter grapheme clusters are looked up whole
 
-    // The fields of a unit of the trie, as the library Darts-clone defines them.
-    static bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) == 1; }
-    static std::uint32_t value(std::uint32_t unit) { return unit & 0x7FFFFFFFu; }
-    static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000FFu; }
-    static std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & 0x200u) >> 6); }
-
     // Finds the replacement of the shortest prefix of a text that has one. As in the tokenizers
     // library, the caller replaces the whole text by it.
     bool find(std::string_view text, std::string_view& to) const {
-        if (units_.empty()) return false;
-        std::size_t node = offset(units_[0]);
-        for (const char c : text) {
-            const auto byte = static_cast<unsigned char>(c);
-            if (byte == 0) return false;
-            node ^= byte;
-            if (node >= units_.size()) return false;
-            const std::uint32_t unit = units_[node];
-            if (label(unit) != byte) return false;
-            node ^= offset(unit);
-            if (!has_leaf(unit)) continue;
-            if (node >= units_.size()) return false;
-            const std::size_t begin = value(units_[node]);
-            if (begin > replacements_.size()) return false;
-            to = std::string_view(replacements_).substr(begin);
-            to = to.substr(0, to.find('\0'));
-            return find_invalid_utf8(to) == std::string_view::npos;
-        }
-        return false;
+        bool is_found = false;
+        trie_.for_each_prefix(text, [&](std::size_t, std::string_view replacement) {
+            is_found = true;
+            to = replacement;
+            return false;
+        });
+        return is_found;
     }
 
     // Adds the characters of `to`. If there are more than in `from`, the last ones are inserted. If
@@ -121,11 +95,32 @@ class CharacterMap : public Normalizer {
         if (after < before && !changes.empty()) changes.back().change += after - before;
     }
 
-    std::vector<std::uint32_t> units_;
-    std::string replacements_;
+    CharacterTrie trie_;
 };
 
 }  // namespace
+
+const char* CharacterTrie::set(std::string_view bytes) {
+    std::uint32_t size = 0;
+    if (bytes.size() >= 4) std::memcpy(&size, bytes.data(), 4);
+    if (bytes.size() < 4 || size % 4 != 0 || size > bytes.size() - 4)
+        return "the character map is truncated";
+    units_.resize(size / 4);
+    if (size > 0) std::memcpy(units_.data(), bytes.data() + 4, size);
+    replacements_ = bytes.substr(4 + size);
+    if (find_invalid_utf8(replacements_) != std::string::npos)
+        return "the replacements of the character map are not UTF-8";
+    return nullptr;
+}
+
+bool CharacterTrie::get(std::size_t node, std::string_view& replacement) const {
+    if (node >= units_.size()) return false;
+    const std::size_t begin = units_[node] & 0x7FFFFFFFu;
+    if (begin > replacements_.size()) return false;
+    replacement = std::string_view(replacements_).substr(begin);
+    replacement = replacement.substr(0, replacement.find('\0'));
+    return find_invalid_utf8(replacement) == std::string_view::npos;
+}
 
 std::unique_ptr<Normalizer> make_character_map(const Fields& fields) {
     return std::make_unique<CharacterMap>(fields);

@@ -4,9 +4,9 @@
 #include <stdexcept>
 
 #include <axle/axle.h>
-#include <axle/data/tokenizers/encode_files.h>
+#include <axle/data/corpora/encode_files.h>
+#include <axle/data/corpora/train_bpe.h>
 #include <axle/data/tokenizers/pretrained_tokenizer.h>
-#include <axle/data/tokenizers/train_bpe.h>
 
 namespace {
 
@@ -66,8 +66,8 @@ int main() {
     // [train]
     axle::write_file_atomically(
         "tokenizer.json",
-        axle::data::train_bpe({"books.txt"}, {.trainer = {.vocab_size = 280,
-                                                          .special_tokens = {"<|endoftext|>"}}}));
+        axle::data::train_bpe(
+            {"books.txt"}, {.trainer = {.vocab_size = 280, .special_tokens = {"<|endoftext|>"}}}));
     auto trained = axle::data::PretrainedTokenizer::from_file("tokenizer.json");
     axle::data::encode_files(trained, {"books.txt"}, "train.bin",
                              {.end_id = trained.token_to_id("<|endoftext|>"), .num_threads = 2});

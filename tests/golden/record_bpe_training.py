@@ -1,4 +1,4 @@
-"""Records byte-level BPE models that the tokenizers library 0.23 trains, for tests/data/tokenizers.
+"""Records byte-level BPE models that the tokenizers library 0.23 trains, for tests/data/corpora.
 
     python tests/golden/record_bpe_training.py
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <protozero/pbf_writer.hpp>
+
 #include "data/files/tokens.h"
 #include "data/tokenizers/pretrained_tokenizer.h"
 #include "gmock/gmock.h"
@@ -97,6 +99,36 @@ TEST_F(AxleTokenize, WritesTheTokensOfATextAndOfRows) {
     EXPECT_EQ(lines.back(), 1);
 }
 
+TEST_F(AxleTokenize, ReadsSentencePieceModels) {
+    std::string model;
+    protozero::pbf_writer out(model);
+    constexpr int kNormal = 1, kUnknown = 2, kControl = 3;
+    for (const auto& [text, type] : {std::pair("<unk>", kUnknown),
+                                     {"</s>", kControl},
+                                     {"\xe2\x96\x81"
+                                      "a",
+                                      kNormal},
+                                     {"b", kNormal}}) {
+        protozero::pbf_writer piece(out, 1);
+        piece.add_string(1, text);
+        piece.add_enum(3, type);
+    }
+    fs::create_directory(folder_ / "pieces");
+    write_file_atomically(folder_ / "pieces/tokenizer.model", model);
+    write_file_atomically(text_, "ab a");
+    for (const std::string& path : {folder_ / "pieces", folder_ / "pieces/tokenizer.model"}) {
+        const Ended ended = encode(
+            {"--tokenizer", path, "--data", text_, "--out", out_, "--append-eos", "--overwrite"});
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_THAT(ids_of(data::Tokens::open(out_)), ElementsAre(2, 3, 2, 1));
+    }
+    write_file_atomically(folder_ / "pieces/tokenizer.model", "text");
+    const Ended ended =
+        encode({"--tokenizer", folder_ / "pieces", "--data", text_, "--out", folder_ / "b.bin"});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.text(), HasSubstr("pieces/tokenizer.model: not a "));
+}
+
 TEST_F(AxleTokenize, WritesShardsOnWhichTrainGptTrains) {
     const std::string shards = folder_ / "shards";
     ASSERT_EQ(encode({"--tokenizer", tokenizer_, "--data", text_, "--out", shards, "--shard-tokens",
@@ -152,7 +184,8 @@ TEST_F(AxleTokenize, RefusesAnExistingOutputAndInvalidArguments) {
     EXPECT_EQ(read_file(out_), "kept");
     EXPECT_EQ(read_file(tokenizer_), before);
     refused(2, with({folder_ / "out"}), "--out: the name of the file must end in .bin");
-    refused(2, with({folder_ / "a.bin", "--append-eos"}), "has an eos_token; use --append TOKEN");
+    refused(2, with({folder_ / "a.bin", "--append-eos"}),
+            "must be a folder whose tokenizer_config.json has an eos_token");
     refused(2, with({folder_ / "a.bin", "--append-eos", "--append", "x"}), "exclude each other");
     refused(1, with({folder_ / "a.bin", "--append", "<none>"}),
             "the tokenizer does not have the token '<none>'");

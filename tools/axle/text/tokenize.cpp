@@ -10,9 +10,10 @@
 #include "accel/utils/progress.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
-#include "data/tokenizers/encode_files.h"
+#include "data/corpora/encode_files.h"
+#include "data/corpora/train_bpe.h"
+#include "data/sentencepiece/sentencepiece.h"
 #include "data/tokenizers/pretrained_tokenizer.h"
-#include "data/tokenizers/train_bpe.h"
 #include "kernels/error.h"
 #include "kernels/thread_pool.h"
 #include "tools/axle/commands.h"
@@ -54,29 +55,49 @@ class FileProgress {
     std::optional<accel::ProgressBar> bar_;
 };
 
-data::PretrainedTokenizer load_tokenizer(const std::string& path) {
-    std::error_code ignored;
-    return fs::is_directory(path, ignored) ? data::PretrainedTokenizer::from_pretrained(path)
-                                           : data::PretrainedTokenizer::from_file(path);
-}
-
-// Returns the id of the token that ends documents: `text`, or eos_token of tokenizer_config.json.
-std::optional<std::int64_t> end_id(const data::PretrainedTokenizer& tokenizer,
-                                   const std::string& text, bool append_eos) {
-    std::string token = text;
-    if (append_eos) {
-        const auto named = tokenizer.special_tokens().find("eos_token");
-        if (named == tokenizer.special_tokens().end())
-            throw UsageError(
-                "--append-eos: --tokenizer must be a folder whose tokenizer_config.json has an "
-                "eos_token; use --append TOKEN");
-        token = named->second;
+// The tokenizer of --tokenizer: a tokenizer.json or a SentencePiece model.
+class LoadedTokenizer {
+  public:
+    explicit LoadedTokenizer(const std::string& path) {
+        std::error_code ignored;
+        const bool is_folder = fs::is_directory(path, ignored);
+        const fs::path model = fs::path(path) / "tokenizer.model";
+        if (is_folder && (fs::exists(fs::path(path) / "tokenizer.json") || !fs::exists(model)))
+            pretrained_.emplace(data::PretrainedTokenizer::from_pretrained(path));
+        else if (is_folder || path.ends_with(".model"))
+            pieces_.emplace(
+                data::SentencePieceTokenizer::from_file(is_folder ? model.string() : path));
+        else
+            pretrained_.emplace(data::PretrainedTokenizer::from_file(path));
     }
-    if (token.empty()) return std::nullopt;
-    const auto id = tokenizer.token_to_id(token);
-    if (!id) throw ValueError(str("the tokenizer does not have the token ", in_quotes(token)));
-    return id;
-}
+
+    const data::Tokenizer& get() const {
+        if (pretrained_) return *pretrained_;
+        return *pieces_;
+    }
+    // Returns the id of the token that ends a text.
+    std::int64_t eos_id() const {
+        if (pieces_ && pieces_->eos_id()) return *pieces_->eos_id();
+        if (pretrained_) {
+            const auto named = pretrained_->special_tokens().find("eos_token");
+            if (named != pretrained_->special_tokens().end()) return id(named->second);
+        }
+        throw UsageError(
+            "--append-eos: --tokenizer must be a folder whose tokenizer_config.json has an "
+            "eos_token, or a SentencePiece model that has one; use --append TOKEN");
+    }
+    std::int64_t id(const std::string& token) const {
+        const auto found =
+            pretrained_ ? pretrained_->token_to_id(token) : pieces_->piece_to_id(token);
+        if (!found)
+            throw ValueError(str("the tokenizer does not have the token ", in_quotes(token)));
+        return *found;
+    }
+
+  private:
+    std::optional<data::PretrainedTokenizer> pretrained_;
+    std::optional<data::SentencePieceTokenizer> pieces_;
+};
 
 int run_encode(std::vector<std::string> arguments) {
     tools::Options options(
@@ -91,7 +112,9 @@ int run_encode(std::vector<std::string> arguments) {
     std::vector<std::string> data;
     bool append_eos = false, overwrite = false;
     data::EncodeFilesOptions encode{.num_threads = kernels::num_threads()};
-    options.add("--tokenizer", tokenizer_path, "A folder with tokenizer.json, or such a file")
+    options
+        .add("--tokenizer", tokenizer_path,
+             "A folder with tokenizer.json or tokenizer.model, or such a file")
         .required();
     options.add("--data", data, kDataHelp).required();
     options.add("--out", out, "The file, or with --shard-tokens the folder, to write").required();
@@ -107,7 +130,8 @@ int run_encode(std::vector<std::string> arguments) {
              "Write a folder of files with this number of tokens")
         .range(std::int64_t{1}, INT64_MAX);
     options.add_flag("--append-eos", append_eos,
-                     "Append the eos_token of tokenizer_config.json to each document: a row, a "
+                     "Append the eos_token of tokenizer_config.json, or of a SentencePiece model, "
+                     "to each document: a row, a "
                      "text file, or a paragraph or line of it");
     options.add("--append", append, "Append this token to each document");
     options.add_flag("--add-special-tokens", encode.add_special_tokens,
@@ -127,15 +151,16 @@ int run_encode(std::vector<std::string> arguments) {
                              : sample_by == "document"  ? data::SampleBy::document
                              : sample_by == "paragraph" ? data::SampleBy::paragraph
                                                         : data::SampleBy::line;
-    const data::PretrainedTokenizer tokenizer = load_tokenizer(tokenizer_path);
-    encode.end_id = end_id(tokenizer, append, append_eos);
+    const LoadedTokenizer tokenizer(tokenizer_path);
+    if (append_eos) encode.end_id = tokenizer.eos_id();
+    if (!append.empty()) encode.end_id = tokenizer.id(append);
     data::EncodedFiles result;
     {
         FileProgress progress("encode");
         encode.on_progress = [&](const data::EncodeProgress& now) {
             progress.update(now.read_bytes, now.total_bytes, str(now.tokens, " tokens"));
         };
-        result = data::encode_files(tokenizer, data, out, encode);
+        result = data::encode_files(tokenizer.get(), data, out, encode);
     }
     std::cout << "Wrote " << result.tokens << " tokens of " << result.documents << " documents to "
               << out << ".\n";

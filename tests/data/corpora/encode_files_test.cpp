@@ -1,5 +1,5 @@
 // Compares token files with the results of PretrainedTokenizer::encode().
-#include "data/tokenizers/encode_files.h"
+#include "data/corpora/encode_files.h"
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "data/files/tokens.h"
+#include "data/tokenizers/pretrained_tokenizer.h"
 #include "kernels/error.h"
 #include "tests/close.h"
 #include "tests/data/tables/written.h"
@@ -20,7 +21,6 @@ namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using tests::expect_error;
 using tests::FolderStorage;
 using tests::TemporaryFolder;
@@ -117,6 +117,16 @@ TEST(EncodeFiles, EncodesFilesOfAllFormatsInSequence) {
     EXPECT_THAT(encoded({folder / "data/1.txt"}), ElementsAre(4, 1, 1, 3, 4, 2, 3));
     options.end_id.reset();
     EXPECT_THAT(encoded({folder / "data/1.txt"}), ElementsAre(4, 1, 1, 4, 2));
+}
+
+TEST(EncodeFiles, AcceptsOtherTokenizers) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string path = written(folder, "a\nb", "text.txt");
+    encode_files(ByteTokenizer(), {path}, folder / "out.bin", {.end_id = 0});
+    EXPECT_THAT(ids_of(Tokens::open(folder / "out.bin")), ElementsAre('a', '\n', 'b', 0));
+    expect_error<ValueError>({"encode_files: add_special_tokens needs a tokenizer.json"}, [&] {
+        encode_files(ByteTokenizer(), {path}, folder / "out.bin", {.add_special_tokens = true});
+    });
 }
 
 TEST(EncodeFiles, WritesShardsAndChoosesTheBytesOfTheirTokens) {

@@ -1,10 +1,11 @@
-#include "data/tokenizers/encode_files.h"
+#include "data/corpora/encode_files.h"
 
 #include <utility>
 
 #include "core/files/file.h"
+#include "data/corpora/in_order.h"
 #include "data/files/token_writer.h"
-#include "data/tokenizers/in_order.h"
+#include "data/tokenizers/pretrained_tokenizer.h"
 #include "kernels/error.h"
 
 namespace axle::data {
@@ -20,7 +21,7 @@ struct Batch {
     std::vector<std::int64_t> ids;
 };
 
-int bytes_of_tokens(const PretrainedTokenizer& tokenizer, const std::string& out,
+int bytes_of_tokens(const Tokenizer& tokenizer, const std::string& out,
                     const EncodeFilesOptions& options) {
     const std::int64_t size = tokenizer.vocab_size();
     const int needed = size > 65536 ? 4 : 2;
@@ -33,7 +34,7 @@ int bytes_of_tokens(const PretrainedTokenizer& tokenizer, const std::string& out
     return bytes;
 }
 
-void check(const PretrainedTokenizer& tokenizer, const EncodeFilesOptions& options) {
+void check(const Tokenizer& tokenizer, const EncodeFilesOptions& options) {
     if (options.num_threads < 1 || options.num_threads > 1024)
         throw ValueError(
             str("encode_files: num_threads must be from 1 to 1024: it is ", options.num_threads));
@@ -44,10 +45,12 @@ void check(const PretrainedTokenizer& tokenizer, const EncodeFilesOptions& optio
 
 }  // namespace
 
-EncodedFiles encode_files(const PretrainedTokenizer& tokenizer,
-                          const std::vector<std::string>& paths, const std::string& out,
-                          const EncodeFilesOptions& options) {
+EncodedFiles encode_files(const Tokenizer& tokenizer, const std::vector<std::string>& paths,
+                          const std::string& out, const EncodeFilesOptions& options) {
     check(tokenizer, options);
+    const auto* const pretrained = dynamic_cast<const PretrainedTokenizer*>(&tokenizer);
+    if (options.add_special_tokens && pretrained == nullptr)
+        throw ValueError("encode_files: add_special_tokens needs a tokenizer.json");
     const int bytes = bytes_of_tokens(tokenizer, out, options);
     TextReader reader(paths, options.texts);
     TokenWriter writer(out, {.bytes = bytes, .shard_tokens = options.shard_tokens});
@@ -75,7 +78,9 @@ EncodedFiles encode_files(const PretrainedTokenizer& tokenizer,
         batch.documents = 0;
         for (const FileText& text : batch.texts) {
             try {
-                const auto ids = tokenizer.encode_ids(text.text, options.add_special_tokens);
+                const auto ids = pretrained
+                                     ? pretrained->encode_ids(text.text, options.add_special_tokens)
+                                     : tokenizer.encode(text.text);
                 batch.ids.insert(batch.ids.end(), ids.begin(), ids.end());
             } catch (const ValueError& error) {
                 throw FileError(str(reader.location(text), ": ", error.what()));
@@ -91,7 +96,7 @@ EncodedFiles encode_files(const PretrainedTokenizer& tokenizer,
         if (options.on_progress)
             options.on_progress({batch.read_bytes, reader.total_bytes(), writer.size()});
     };
-    tokenizers::process_in_order<Batch>(options.num_threads, next, work, finish);
+    process_in_order<Batch>(options.num_threads, next, work, finish);
 
     result.tokens = writer.size();
     if (result.tokens == 0)

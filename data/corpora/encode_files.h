@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "data/files/text.h"
 #include "data/tables/text_reader.h"
-#include "data/tokenizers/pretrained_tokenizer.h"
 
 namespace axle::data {
 
@@ -19,8 +19,9 @@ struct EncodeProgress {
 
 struct EncodeFilesOptions {
     TextReaderOptions texts = {};
-    // Adds the special tokens of the post-processor, such as <s>, to each text. Throws ValueError
-    // if a text file is read in parts, because each part would get them.
+    // Adds the special tokens of the post-processor of a PretrainedTokenizer, such as <s>, to each
+    // text. Throws ValueError for other tokenizers, and if a text file is read in parts, because
+    // each part would get them.
     bool add_special_tokens = false;
     // The id that is appended to each document: a row, a file that is read in parts, or a text.
     std::optional<std::int64_t> end_id = std::nullopt;
@@ -43,8 +44,7 @@ struct EncodedFiles {
 // Throws ValueError for invalid options and for a name that implies too few bytes, and FileError,
 // with the file and the line, if a text cannot be read or encoded. Also throws FileError if there
 // are no tokens or `out` cannot be written.
-EncodedFiles encode_files(const PretrainedTokenizer& tokenizer,
-                          const std::vector<std::string>& paths, const std::string& out,
-                          const EncodeFilesOptions& options = {});
+EncodedFiles encode_files(const Tokenizer& tokenizer, const std::vector<std::string>& paths,
+                          const std::string& out, const EncodeFilesOptions& options = {});
 
 }  // namespace axle::data

@@ -1,4 +1,4 @@
-// Private to data/tokenizers: processes a sequence of items on several threads, with results in the
+// Private to data/corpora: processes a sequence of items on several threads, with results in the
 // order of the items.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace axle::data::tokenizers {
+namespace axle::data {
 
 // Calls work(item) concurrently on up to `num_threads` threads, one of which is the calling thread.
 // The items are those of next(item), which returns false after the last one, and finish(item) is
@@ -70,4 +70,4 @@ void process_in_order(int num_threads, Next&& next, Work&& work, Finish&& finish
     if (error != nullptr) std::rethrow_exception(error);
 }
 
-}  // namespace axle::data::tokenizers
+}  // namespace axle::data

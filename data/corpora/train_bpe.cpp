@@ -1,4 +1,4 @@
-#include "data/tokenizers/train_bpe.h"
+#include "data/corpora/train_bpe.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 
 #include "core/files/file.h"
 #include "core/tree/tree.h"
+#include "data/corpora/in_order.h"
 #include "data/tokenizers/components.h"
-#include "data/tokenizers/in_order.h"
 #include "data/tokenizers/unicode.h"
 #include "kernels/error.h"
 
@@ -331,7 +331,7 @@ std::string train_bpe(const std::vector<std::string>& paths, const TrainBpeOptio
     const auto finish = [&](const Item& item) {
         if (options.on_read) options.on_read(item.read_bytes, reader.total_bytes());
     };
-    tokenizers::process_in_order<Item>(options.num_threads, next, work, finish);
+    process_in_order<Item>(options.num_threads, next, work, finish);
     for (const BpeTrainer& trainer : idle) total.add(trainer);
     return total.train(options.on_token);
 }

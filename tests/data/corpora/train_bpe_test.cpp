@@ -1,5 +1,5 @@
 // Compares trained tokenizers with the ones that tests/golden/record_bpe_training.py has recorded.
-#include "data/tokenizers/train_bpe.h"
+#include "data/corpora/train_bpe.h"
 
 #include <algorithm>
 #include <filesystem>
