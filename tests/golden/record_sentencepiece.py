@@ -79,7 +79,27 @@ def train(name):
     if name == "unigram_plain":  # also changes the decoded text
         model.denormalizer_spec.CopyFrom(model.normalizer_spec)
         model.denormalizer_spec.escape_whitespaces = False
+    model.normalizer_spec.normalization_rule_tsv = model.denormalizer_spec.normalization_rule_tsv = ""
     return model.SerializeToString()
+
+
+def record_sums():
+    """Records a text whose sum of scores has more bits than a float, so that near ties are decided by rounding."""
+    model = sentencepiece_model_pb2.ModelProto()
+    for piece, score, kind in [("<unk>", 0, 2), ("▁", -1, 1), ("a", -1, 1), ("b", -1, 1), ("ab", -2.001, 1)]:
+        model.pieces.add(piece=piece, score=score, type=kind)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    line = "ab" * 120000
+    ids = processor.encode(line)
+    write("sums", {"model": base64.b64encode(model.SerializeToString()).decode(), "decoded": [],
+                   "lines": [[line, ids, processor.decode(ids)]], "ids": [0, -1, -1, -1]})
+
+
+def write(name, case):
+    data = json.dumps(case, ensure_ascii=False, separators=(",", ":")).encode()
+    path = FOLDER / f"sentencepiece_{name}.json.gz"
+    path.write_bytes(gzip.compress(data, 9, mtime=0))
+    print(name, len(case["lines"]), "lines", path.stat().st_size, "bytes")
 
 
 def text(source):
@@ -105,12 +125,9 @@ def main():
             ids = [source.choice([source.randrange(size), source.randrange(min(260, size))])
                    for _ in range(source.randint(0, 8))]
             decoded.append([ids, processor.decode(ids)])
-        case = {"model": base64.b64encode(model).decode(), "lines": lines, "decoded": decoded,
-                "ids": [processor.unk_id(), processor.bos_id(), processor.eos_id(), processor.pad_id()]}
-        data = json.dumps(case, ensure_ascii=False, separators=(",", ":")).encode()
-        path = FOLDER / f"sentencepiece_{name}.json.gz"
-        path.write_bytes(gzip.compress(data, 9, mtime=0))
-        print(name, processor.get_piece_size(), "pieces", len(lines), "lines", path.stat().st_size, "bytes")
+        write(name, {"model": base64.b64encode(model).decode(), "lines": lines, "decoded": decoded,
+                     "ids": [processor.unk_id(), processor.bos_id(), processor.eos_id(), processor.pad_id()]})
+    record_sums()
 
 
 if __name__ == "__main__":
