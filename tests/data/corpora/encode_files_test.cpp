@@ -119,6 +119,20 @@ TEST(EncodeFiles, EncodesFilesOfAllFormatsInSequence) {
     EXPECT_THAT(encoded({folder / "data/1.txt"}), ElementsAre(4, 1, 1, 4, 2));
 }
 
+TEST(EncodeFiles, CountsDocumentsThatAreEncodedInSeveralSteps) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    std::string lines;
+    for (int i = 0; i < 10'000; ++i) lines += "a b\n";
+    const std::string path = written(folder, lines, "text.txt");
+    for (const int threads : {1, 2}) {
+        const EncodedFiles result =
+            encode_files(words(), {path}, folder / "out.bin",
+                         {.texts = {.sample_by = SampleBy::line}, .num_threads = threads});
+        EXPECT_EQ(result.documents, 10'000);
+        EXPECT_EQ(result.tokens, 20'000);
+    }
+}
+
 TEST(EncodeFiles, AcceptsOtherTokenizers) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = written(folder, "a\nb", "text.txt");
