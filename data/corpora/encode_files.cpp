@@ -55,6 +55,7 @@ EncodedFiles encode_files(const Tokenizer& tokenizer, const std::vector<std::str
     TextReader reader(paths, options.texts);
     TokenWriter writer(out, {.bytes = bytes, .shard_tokens = options.shard_tokens});
     EncodedFiles result;
+    if (options.on_progress) options.on_progress({0, reader.total_bytes(), 0});
 
     const auto next = [&](Batch& batch) {
         batch.texts.clear();

@@ -27,7 +27,7 @@ struct EncodeFilesOptions {
     std::optional<std::int64_t> end_id = std::nullopt;
     int num_threads = 1;            // from 1 to 1024; the result does not depend on it
     std::int64_t shard_tokens = 0;  // as in TokenWriterOptions
-    // Called by one thread at a time, when tokens were written.
+    // Called at the beginning and when tokens were written, by one thread at a time.
     std::function<void(const EncodeProgress&)> on_progress = {};
 };
 

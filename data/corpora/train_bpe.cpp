@@ -294,6 +294,7 @@ std::string train_bpe(const std::vector<std::string>& paths, const TrainBpeOptio
             str("train_bpe: num_threads must be from 1 to 1024: it is ", options.num_threads));
     BpeTrainer total(options.trainer);
     TextReader reader(paths, {.column = options.column});
+    if (options.on_read) options.on_read(0, reader.total_bytes());
     std::mutex mutex;
     std::vector<BpeTrainer> idle;  // trainers of threads, which count at most one text at a time
     const auto take = [&] {

@@ -63,7 +63,7 @@ struct TrainBpeOptions {
     // The column with the texts, of JSON lines and CSV files.
     std::string column = "text";
     int num_threads = 1;  // for counting words, from 1 to 1024; the result does not depend on it
-    // Called by one thread at a time, when a part of the files was read.
+    // Called at the beginning and when a part of the files was read, by one thread at a time.
     std::function<void(std::int64_t read_bytes, std::int64_t total_bytes)> on_read = {};
     // Called after each merge, with the number of tokens.
     std::function<void(std::int64_t tokens)> on_token = {};

@@ -9,6 +9,7 @@
 
 #include "accel/utils/progress.h"
 #include "core/files/file.h"
+#include "core/files/folder.h"
 #include "core/text/text.h"
 #include "data/corpora/encode_files.h"
 #include "data/corpora/train_bpe.h"
@@ -31,11 +32,13 @@ constexpr const char* kTextHelp = "The column with the texts of JSON lines and C
 constexpr const char* kThreadsHelp =
     "Number of threads, which does not change the result; default: all CPUs";
 
-void refuse_existing(const std::string& path, bool overwrite) {
+// Creates the folder of an output, so that a missing folder is not noticed at the end.
+void prepare_output(const std::string& path, bool overwrite) {
     std::error_code ignored;
     if (!overwrite && fs::exists(fs::symlink_status(path, ignored)))
         throw FileError(printable(path) +
                         ": the file exists and was not changed; pass --overwrite to replace it");
+    create_directories(folder_of(absolute_path(path)));
 }
 
 // A progress bar over the bytes of files.
@@ -146,7 +149,7 @@ int run_encode(std::vector<std::string> arguments) {
             "--out: the name of the file must end in .bin, or --shard-tokens must be "
             "given: " +
             in_quotes(out));
-    refuse_existing(out, overwrite);
+    prepare_output(out, overwrite);
     encode.texts.sample_by = sample_by == "part"        ? data::SampleBy::part
                              : sample_by == "document"  ? data::SampleBy::document
                              : sample_by == "paragraph" ? data::SampleBy::paragraph
@@ -198,7 +201,7 @@ int run_train(std::vector<std::string> arguments) {
     options.add_flag("--overwrite", overwrite, "Replace the output if it exists");
     if (!options.parse(std::move(arguments))) return 0;
 
-    refuse_existing(out, overwrite);
+    prepare_output(out, overwrite);
     std::string file;
     {
         std::optional<FileProgress> reading("read");
