@@ -101,7 +101,8 @@ function(cuda_kernels)
     endif()
     # Without -fmad=false, the GPU would not compute the same numbers as the CPU.
     set_source_files_properties(
-        kernels/cuda/optimizer/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+        kernels/cuda/optimizer/optimizer.cu kernels/cuda/pointwise/quantized_weight.cu
+        PROPERTIES COMPILE_OPTIONS -fmad=false)
     target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
     target_link_libraries(axle PRIVATE CUDA::cudart_static)
 endfunction()

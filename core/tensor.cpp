@@ -183,9 +183,11 @@ Tensor& Tensor::copy_(const Tensor& source) {
     const bool recorded =
         autograd::records_change("copy_", *this, source.defined() && source.requires_grad());
     if (!recorded) check_in_place("copy_", *this);
-    check_compute("copy_", *this, "the tensor");
     if (!source.defined()) throw UsageError("copy_: the source is undefined");
-    if (source.dtype() != dtype()) check_compute("copy_", source, "the source");
+    if (source.dtype() != dtype()) {
+        check_compute("copy_", *this, "the tensor");
+        check_compute("copy_", source, "the source");
+    }
     if (recorded) {
         autograd::replace(*this, [&](const Tensor&) {
             return axle::clone(

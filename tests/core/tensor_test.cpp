@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <limits>
@@ -117,10 +118,20 @@ TEST(Tensor, RejectsConversionOfNanAndValuesOutsideOfInt64ToIntegers) {
     EXPECT_EQ(full({}, -1.5, {.dtype = f64}).item_int(), -1);
 }
 
-TEST(Tensor, RejectsSourcesOfStorageDTypesAndUndefinedSourcesInCopy) {
+TEST(Tensor, CopiesSourcesOfTheSameStorageDType) {
+    Tensor x = empty({2}, {.dtype = DType::i8}), y = empty({2}, {.dtype = DType::i8});
+    std::memcpy(x.raw_data(), "ab", 2);
+    y.copy_(x);
+    EXPECT_EQ(std::memcmp(y.raw_data(), "ab", 2), 0);
+}
+
+TEST(Tensor, RejectsConversionsOfStorageDTypesAndUndefinedSourcesInCopy) {
     Tensor x = ones({2});
-    for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
-        EXPECT_THROW(x.copy_(empty({2}, {.dtype = dtype})), DTypeError) << dtype;
+    for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0}) {
+        Tensor other = empty({2}, {.dtype = dtype});
+        EXPECT_THROW(x.copy_(other), DTypeError) << dtype;
+        EXPECT_THROW(other.copy_(x), DTypeError) << dtype;
+    }
     EXPECT_THROW(x.copy_(Tensor()), UsageError);
     EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
 }
