@@ -51,9 +51,10 @@ void check_average(const AverageOptions& options) {
 void update_average(Module& average, const Module& model, std::int64_t updates,
                     const AverageOptions& options) {
     const NoGrad no_grad;
-    const StateDict parameters = average.named_parameters(), buffers = average.named_buffers();
+    const StateDict parameters = average.named_parameters();
+    const StateDict buffers = average.named_buffers({.include_constant = false});
     const StateDict new_parameters = model.named_parameters();
-    const StateDict new_buffers = model.named_buffers();
+    const StateDict new_buffers = model.named_buffers({.include_constant = false});
     check_same(parameters, new_parameters);
     check_same(buffers, new_buffers);
     update_tensors(parameters, new_parameters, updates, options, false);

@@ -20,7 +20,8 @@ namespace {
 
 thread_local int cloning = 0;
 
-enum class Role : std::uint8_t { parameter, buffer, optional_buffer, unsaved_buffer };
+// The options of a buffer, or null for a parameter.
+using Role = const BufferOptions*;
 
 // Calls f(name, tensor, role) for all parameters and buffers of a module and of the modules below
 // it. A tied tensor is visited once for each name.
@@ -31,11 +32,10 @@ class Walker : public Visitor {
 
   protected:
     void on_parameter(std::string_view name, Tensor& parameter) override {
-        f_(prefix_ + std::string(name), parameter, Role::parameter);
+        f_(prefix_ + std::string(name), parameter, nullptr);
     }
     void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) override {
-        const Role saved = options.required ? Role::buffer : Role::optional_buffer;
-        f_(prefix_ + std::string(name), buffer, options.persistent ? saved : Role::unsaved_buffer);
+        f_(prefix_ + std::string(name), buffer, &options);
     }
     void on_child(std::string_view name, Module& child) override {
         const std::size_t length = prefix_.size();
@@ -191,16 +191,16 @@ StateDict Module::named_parameters() const {
     StateDict result;
     std::unordered_set<const Impl*> seen;
     walk(*this, [&](const std::string& name, Tensor& t, Role role) {
-        if (role == Role::parameter && seen.insert(t.impl().get()).second)
-            result.emplace_back(name, t);
+        if (role == nullptr && seen.insert(t.impl().get()).second) result.emplace_back(name, t);
     });
     return result;
 }
 
-StateDict Module::named_buffers() const {
+StateDict Module::named_buffers(NamedBuffersOptions options) const {
     StateDict result;
     walk(*this, [&](const std::string& name, Tensor& t, Role role) {
-        if (role != Role::parameter) result.emplace_back(name, t);
+        if (role != nullptr && (options.include_constant || !role->constant))
+            result.emplace_back(name, t);
     });
     return result;
 }
@@ -215,7 +215,7 @@ StateDict Module::state_dict(StateDictOptions options) const {
     StateDict result;
     std::unordered_map<const Impl*, Tensor> detached;  // one tensor for all names of a tied tensor
     walk(*this, [&](const std::string& name, Tensor& t, Role role) {
-        if (role == Role::unsaved_buffer) return;
+        if (role != nullptr && !role->persistent) return;
         if (options.keep_vars) {
             result.emplace_back(name, t);
             return;
@@ -262,7 +262,8 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         given.erase(found);
     }
     walk(*this, [&](const std::string&, Tensor& tensor, Role role) {
-        if (role == Role::optional_buffer) loaded.insert(tensor.impl().get());
+        if (role != nullptr && role->persistent && !role->required)
+            loaded.insert(tensor.impl().get());
     });
     for (const auto& [name, tensor] : own)
         if (!loaded.contains(tensor.impl().get())) report.missing.push_back(name);
@@ -326,8 +327,9 @@ void Module::to(DType dtype) {
     if (!is_floating(dtype))
         throw DTypeError(str("Module::to: the dtype must be floating: ", dtype));
     const NoGrad no_grad;
-    walk(*this, [&](const std::string&, Tensor& t, Role) {
+    walk(*this, [&](const std::string&, Tensor& t, Role role) {
         if (!is_floating(t.dtype()) || t.dtype() == dtype) return;
+        if (role != nullptr && role->constant) return;
         const Tensor grad = t.grad();
         t.set_data(axle::to(t.detach(), dtype));
         if (grad.defined()) t.set_grad(axle::to(grad, dtype));

@@ -44,6 +44,10 @@ struct StateDictOptions {
     bool keep_vars = false;
 };
 
+struct NamedBuffersOptions {
+    bool include_constant = true;  // if false, leaves out buffers with BufferOptions::constant
+};
+
 struct LoadOptions {
     bool strict = true;  // if true, throws ValueError if names are missing or unexpected
 };
@@ -81,7 +85,7 @@ class Module {
     // parameter is returned once, under its first name.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
-    StateDict named_buffers() const;
+    StateDict named_buffers(NamedBuffersOptions options = {}) const;
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
     // The tensors share memory with the module, until it is moved or converted. Unless keep_vars is
     // true, they are detached: they do not require a gradient and can be changed in place. All
@@ -117,8 +121,8 @@ class Module {
     // Moves all parameters, buffers and gradients to a device. The tensor objects stay the same, so
     // optimizers remain valid.
     void to(Device device);
-    // Converts all floating parameters, buffers and gradients to a dtype. The tensor objects stay
-    // the same. Throws DTypeError unless the dtype is floating.
+    // Converts all floating parameters, buffers (except constant ones) and gradients to a dtype.
+    // The tensor objects stay the same. Throws DTypeError unless the dtype is floating.
     void to(DType dtype);
     // Sets the training mode of this module and of all modules below it.
     void train(bool on = true);

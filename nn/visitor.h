@@ -16,6 +16,9 @@ struct BufferOptions {
     // If false, load_state_dict() does not need the buffer, for example because older files do not
     // have it. The buffer then keeps its value.
     bool required = true;
+    // If true, the values never change in training, for example because they are a quantized
+    // weight. Then Module::to(DType) keeps the dtype, and processes receive the buffer only once.
+    bool constant = false;
 };
 
 // Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear

@@ -122,7 +122,8 @@ void add_units_of_version_2(const Names& names, const std::vector<std::string>& 
         if (is_in_unit) continue;
         if (has_type(*module, "Norm") && head.empty()) norm = name;
         const auto* const linear = dynamic_cast<const nn::Linear*>(module);
-        if (linear != nullptr && embedding != nullptr && !names.is_tied(name + ".weight") &&
+        if (linear != nullptr && linear->weight.defined() && embedding != nullptr &&
+            !names.is_tied(name + ".weight") &&
             linear->weight.size(linear->options().transposed ? 1 : 0) == embedding->weight.size(0))
             head = name;
     }
@@ -211,7 +212,7 @@ void convert_buffers(const Plugin& plugin, nn::Module& model) {
     std::vector<std::string> kept = ignored_modules_of(plugin, model);
     for (const auto& [name, module] : model.named_modules())
         if (has_type(*module, "BatchNorm")) kept.push_back(name);
-    for (const auto& [name, buffer] : model.named_buffers())
+    for (const auto& [name, buffer] : model.named_buffers({.include_constant = false}))
         if (is_floating(buffer.dtype()) && !is_inside_any(name, kept))
             convert(buffer, *policy->buffer_dtype);
 }

@@ -51,7 +51,8 @@ DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group
       group(std::move(group_)),
       parameters(replicated(model->parameters())),
       buffers(tensors_of(model->named_buffers())),
-      broadcasts_buffers(options.broadcast_buffers && !buffers.empty()),
+      changing_buffers(tensors_of(model->named_buffers({.include_constant = false}))),
+      broadcasts_buffers(options.broadcast_buffers && !changing_buffers.empty()),
       reducer(trained(*model), group, std::move(options)) {
     check_same_on_ranks("DataParallel", "models", describe(*model), *group);
     take_model_of(0);
@@ -62,7 +63,9 @@ void DataParallel::Impl::take_model_of(int root) {
     broadcast_together(*group, buffers, root);
 }
 
-void DataParallel::Impl::shadow_forward(int root) { broadcast_together(*group, buffers, root); }
+void DataParallel::Impl::shadow_forward(int root) {
+    broadcast_together(*group, changing_buffers, root);
+}
 
 void DataParallel::Impl::shadow_sum() {
     group->all_reduce(zeros({}, {.dtype = f64, .device = parameters.front().device()}));
@@ -101,7 +104,7 @@ void DataParallel::before_forward() {
         const auto first = std::find(steps.begin(), steps.end(), Step::forward);
         root = static_cast<int>(first - steps.begin());
     }
-    broadcast_together(*impl.group, impl.buffers, root);
+    broadcast_together(*impl.group, impl.changing_buffers, root);
 }
 
 const std::vector<GradientBucket>& DataParallel::buckets() const {

@@ -25,6 +25,7 @@ struct DataParallel::Impl {
     nn::Module* model;
     std::shared_ptr<ProcessGroup> group;
     std::vector<Tensor> parameters, buffers;
+    std::vector<Tensor> changing_buffers;  // the buffers that are not constant
     bool broadcasts_buffers;
     bool buffers_are_due = true;
     LocalSgd* local_sgd = nullptr;     // the active scope

@@ -28,7 +28,7 @@ Tree DataParallel::state_dict() const {
     if (!impl.buffers_are_due) state.set("buffers_are_due", false);
     const bool has_own_buffers = !impl.broadcasts_buffers || !impl.buffers_are_due;
     if (impl.group->rank() == 0 || (impl.local_sgd == nullptr && !has_own_buffers)) return state;
-    const auto buffers = names_in(impl.model->named_buffers());
+    const auto buffers = names_in(impl.model->named_buffers({.include_constant = false}));
     Tree tensors = Tree::map();
     for (const auto& [name, tensor] : impl.model->saved_state())
         if (impl.local_sgd != nullptr || buffers.contains(name)) tensors.set(name, tensor);

@@ -300,5 +300,26 @@ TEST(DataParallel, BroadcastsBuffersBeforeForwardInTrainingUnlessSyncOrBroadcast
     });
 }
 
+TEST(DataParallel, BroadcastsConstantBuffersOnlyWhenItIsCreated) {
+    struct Net : nn::Model<Net> {
+        Tensor scale = ones({2}, {.requires_grad = true}), table = zeros({2}), count = zeros({2});
+        void visit(nn::Visitor& v) override {
+            v("scale", scale), v.buffer("table", table, {.constant = true});
+            v.buffer("count", count);
+        }
+    };
+    std::vector<Net> models(2);
+    on_ranks(2, [&](const Group& group) {
+        Net& model = models[at(group)];
+        model.table.fill_(group->rank() + 1);
+        DataParallel replicas(model, group);
+        EXPECT_EQ(model.table[0].item(), 1);
+        model.table.fill_(group->rank() + 1), model.count.fill_(group->rank() + 1);
+        replicas.before_forward();
+        EXPECT_EQ(model.table[0].item(), group->rank() + 1);
+        EXPECT_EQ(model.count[0].item(), 1);
+    });
+}
+
 }  // namespace
 }  // namespace axle
