@@ -8,13 +8,13 @@
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
-#include "core/autograd/local_part.h"
 #include "core/files/file.h"
 #include "core/system/log.h"
 #include "core/text/pattern.h"
 #include "core/text/type_name.h"
 #include "nn/adapters/lora_layers.h"
 #include "nn/init.h"
+#include "nn/layers/linear_selection.h"
 #include "nn/layers/sequence_policy.h"
 
 namespace axle::nn {
@@ -41,16 +41,6 @@ class MatchedValues {
   private:
     std::vector<std::pair<Pattern, Value>> patterns_;
 };
-
-// Returns whether an element is the name, or the part of the name after a dot.
-bool is_selected(const std::string& name, const std::vector<std::string>& elements) {
-    return std::ranges::any_of(
-        elements, [&](const std::string& one) { return name == one || name.ends_with("." + one); });
-}
-
-bool is_below(const std::string& name, const std::string& parent) {
-    return name.starts_with(parent + ".");
-}
 
 using NamedModules = std::vector<std::pair<std::string, Module*>>;
 
@@ -95,10 +85,8 @@ void check_tied(const Module& model, const NamedModules& saved) {
 }
 
 // Throws UsageError if the model has an adapter or is prepared or sharded.
-void check_unprepared(Module& model) {
-    if (model.hooks() != nullptr)
-        throw UsageError("add_lora: the model is already prepared: add adapters before prepare()");
-    check_whole(model, "add_lora");
+void check_no_adapter(Module& model) {
+    check_unprepared(model, "add_lora", "add adapters");
     for (const auto& [name, module] : model.named_modules())
         if (auto* const layer = dynamic_cast<Linear*>(module);
             layer != nullptr && dynamic_cast<LoraLinear*>(layer->policy.get()) != nullptr)
@@ -107,109 +95,83 @@ void check_unprepared(Module& model) {
                                  "first with merge_and_unload() or unload_adapter()"));
 }
 
-// Returns the names of all Linear layers, for an error message.
-std::string layer_names(Module& model) {
-    constexpr std::size_t kShown = 8;
-    std::string names;
-    std::size_t count = 0;
-    for (const auto& [name, module] : model.named_modules()) {
-        if (dynamic_cast<Linear*>(module) == nullptr) continue;
-        if (++count <= kShown) names += (names.empty() ? "" : ", ") + name;
-    }
-    return str(count, " Linear layers: ", names, count > kShown ? ", ..." : "");
+// Throws ValueError if a module that is trained completely has a quantized layer.
+void check_not_quantized(const NamedModules& saved) {
+    for (const auto& [parent, module] : saved)
+        for (const auto& [name, child] : module->named_modules())
+            if (const auto* const layer = dynamic_cast<const Linear*>(child);
+                layer != nullptr && quantized_policy(*layer) != nullptr)
+                throw ValueError(str("add_lora: modules_to_save: the layer ", parent,
+                                     name.empty() ? "" : ".", name,
+                                     " is quantized and can't be trained; name it in "
+                                     "QuantizationConfig::exclude_modules"));
 }
 
 // Returns the layers to adapt. Throws the errors of add_lora().
-std::vector<std::pair<std::string, Linear*>> selected_layers(Module& model,
-                                                             const LoraConfig& config,
-                                                             const NamedModules& saved) {
-    const bool is_all = config.target_modules == std::vector<std::string>{"all-linear"};
-    const std::optional<Pattern> pattern = config.target_pattern.empty()
-                                               ? std::nullopt
-                                               : std::optional(Pattern(config.target_pattern));
-    const auto is_target = [&](const std::string& name, const Module& module) {
-        if (is_all) return dynamic_cast<const Linear*>(&module) != nullptr;
-        return pattern ? pattern->matches(name) : is_selected(name, config.target_modules);
-    };
+NamedLinears selected_layers(Module& model, const LoraConfig& config, const NamedModules& saved) {
     const auto is_excluded = [&](const std::string& name) {
         return is_selected(name, config.exclude_modules) ||
                std::ranges::any_of(saved, [&](const auto& one) {
                    return name == one.first || is_below(name, one.first);
                });
     };
-    std::vector<std::pair<std::string, Linear*>> layers;
-    for (const auto& [name, module] : model.named_modules()) {
-        if (name.empty() || !is_target(name, *module) || is_excluded(name)) continue;
-        auto* const layer = dynamic_cast<Linear*>(module);
-        if (layer == nullptr)
-            throw ValueError(str("add_lora: only Linear layers can be adapted: ", name, " is a ",
-                                 type_name(typeid(*module))));
-        if (const LinearPolicy* const policy = layer->policy.get(); policy != nullptr)
+    NamedLinears layers = select_linears(model,
+                                         {.targets = config.target_modules,
+                                          .pattern = config.target_pattern,
+                                          .is_excluded = is_excluded},
+                                         "add_lora", "adapted");
+    for (const auto& [name, layer] : layers)
+        if (const LinearPolicy* const policy = layer->policy.get();
+            policy != nullptr && quantized_policy(*layer) == nullptr)
             throw UsageError(str("add_lora: the layer ", name, " already has a policy: a ",
                                  type_name(typeid(*policy))));
-        if (std::ranges::none_of(layers, [&](const auto& one) { return one.second == layer; }))
-            layers.emplace_back(name, layer);
-    }
-    if (layers.empty())
-        throw ValueError(str("add_lora: target_modules and target_pattern select no layer of the ",
-                             "model, which has ", layer_names(model)));
     return layers;
 }
 
 // Logs a warning for each list of the configuration with elements that have no effect. PEFT warns
 // of exclude_modules and patterns too, but accepts elements of target_modules that select nothing
 // if another one selects a layer.
-void warn_of_unused(Module& model, const LoraConfig& config,
-                    const std::vector<std::pair<std::string, Linear*>>& layers) {
-    const auto warn = [](const char* list, const std::string& unused, const char* what) {
-        if (!unused.empty())
-            log(LogLevel::warning, "add_lora: ", list, ": the model has no ", what, " ", unused);
-    };
-    const auto add = [](std::string& unused, const std::string& element) {
-        unused += (unused.empty() ? "" : ", ") + in_quotes(element);
-    };
-    std::string targets, excluded;
-    const auto modules = model.named_modules();
-    const auto selects_none = [&](const std::string& element) {
-        return std::ranges::none_of(
-            modules, [&](const auto& one) { return is_selected(one.first, {element}); });
-    };
-    const bool is_all = config.target_modules == std::vector<std::string>{"all-linear"};
-    for (const std::string& element : config.target_modules)
-        if (!is_all && selects_none(element)) add(targets, element);
-    for (const std::string& element : config.exclude_modules)
-        if (selects_none(element)) add(excluded, element);
-    warn("target_modules", targets, "module");
-    warn("exclude_modules", excluded, "module");
+void warn_of_all_unused(Module& model, const LoraConfig& config, const NamedLinears& layers) {
+    constexpr const char* kWho = "add_lora";
+    warn_of_unused(model, kWho, "target_modules", config.target_modules);
+    warn_of_unused(model, kWho, "exclude_modules", config.exclude_modules);
     const auto unmatched = [&](const auto& patterns) {
-        std::string unused;
+        std::vector<std::string> unused;
         for (const auto& entry : patterns) {
             const Pattern pattern(pattern_of(entry.first));
             if (std::ranges::none_of(layers,
                                      [&](const auto& one) { return pattern.matches(one.first); }))
-                add(unused, entry.first);
+                unused.push_back(entry.first);
         }
         return unused;
     };
-    warn("rank_pattern", unmatched(config.rank_pattern), "adapted layer that matches");
-    warn("alpha_pattern", unmatched(config.alpha_pattern), "adapted layer that matches");
+    constexpr const char* kWhat = "adapted layer that matches";
+    warn_of_unused(kWho, "rank_pattern", unmatched(config.rank_pattern), kWhat);
+    warn_of_unused(kWho, "alpha_pattern", unmatched(config.alpha_pattern), kWhat);
 }
 
+// Throws UsageError if the weight of an adapted layer is quantized, because updates can't be added
+// to it.
+void check_plain(const std::vector<LoraLayer>& layers, const char* who) {
+    for (const LoraLayer& one : layers)
+        if (one.lora->base() != nullptr)
+            throw UsageError(str(who, ": the layer ", one.name, " is quantized: call ",
+                                 "merge_and_unload(), which dequantizes the weights"));
+}
+
+// Adds the updates to the weights or subtracts them, unless this is already done. Quantized layers
+// are left out.
 void add_update(Module& model, const char* who, bool merge) {
     check_whole(model, who);
     const NoGrad no_grad;
     for (const auto& [name, layer, lora] : lora_layers(model, who)) {
-        if (lora->is_merged == merge) continue;
+        if (lora->is_merged == merge || lora->base() != nullptr) continue;
         const Tensor update = layer->options().transposed ? lora->update().t() : lora->update();
         const Tensor sum = merge ? layer->weight.to(update.dtype()) + update
                                  : layer->weight.to(update.dtype()) - update;
         layer->weight.copy_(sum);
         lora->is_merged = merge;
     }
-}
-
-void remove_policies(Module& model, const char* who) {
-    for (const auto& [name, layer, lora] : lora_layers(model, who)) layer->policy = nullptr;
 }
 
 }  // namespace
@@ -219,14 +181,18 @@ void remove_policies(Module& model, const char* who) {
 LoraLinear::LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> config,
                        std::int64_t rank, double alpha, bool initialize)
     : config_(std::move(config)) {
+    if (quantized_policy(layer) != nullptr)
+        base_ = std::static_pointer_cast<QuantizedLinear>(layer.policy);
     const Tensor& weight = layer.weight;
     const bool transposed = layer.options().transposed;
-    const std::int64_t in = weight.size(transposed ? 0 : 1), out = weight.size(transposed ? 1 : 0);
+    const std::int64_t in = base_ ? base_->weight().in : weight.size(transposed ? 0 : 1);
+    const std::int64_t out = base_ ? base_->weight().out : weight.size(transposed ? 1 : 0);
     const auto ratio = static_cast<double>(rank);
     scale = alpha / (config_->use_rslora ? std::sqrt(ratio) : ratio);
 
-    const TensorOptions options{.dtype = is_half(weight.dtype()) ? f32 : weight.dtype(),
-                                .device = weight.device(),
+    const DType dtype = base_ ? base_->weight().dtype : weight.dtype();
+    const TensorOptions options{.dtype = is_half(dtype) ? f32 : dtype,
+                                .device = base_ ? base_->weight().values.device() : weight.device(),
                                 .requires_grad = true};
     lora_A = Tensor::empty({rank, in}, options);
     lora_B = initialize ? zeros({out, rank}, options) : Tensor::empty({out, rank}, options);
@@ -238,12 +204,25 @@ LoraLinear::LoraLinear(const Linear& layer, std::shared_ptr<const LoraConfig> co
         init::kaiming_uniform_(lora_A, std::sqrt(5));
 }
 
-LoraLinear::LoraLinear(const LoraLinear& other) = default;
+LoraLinear::LoraLinear(const LoraLinear& other)
+    : LinearPolicy(other),
+      lora_A(other.lora_A),
+      lora_B(other.lora_B),
+      scale(other.scale),
+      is_enabled(other.is_enabled),
+      is_merged(other.is_merged),
+      config_(other.config_),
+      base_(other.base_ ? std::make_shared<QuantizedLinear>(*other.base_) : nullptr) {}
+
+Tensor LoraLinear::multiply_base(Linear& layer, const Tensor& x, Activation activation) {
+    if (base_) return base_->multiply(layer, x, activation);
+    const Tensor weight = layer.options().transposed ? layer.weight.t() : layer.weight;
+    return linear(x, weight, layer.bias, activation);
+}
 
 Tensor LoraLinear::multiply(Linear& layer, const Tensor& x, Activation activation) {
-    const Tensor weight = layer.options().transposed ? layer.weight.t() : layer.weight;
-    if (is_merged || !is_enabled) return linear(x, weight, layer.bias, activation);
-    const Tensor y = linear(x, weight, layer.bias);
+    if (is_merged || !is_enabled) return multiply_base(layer, x, activation);
+    const Tensor y = multiply_base(layer, x, Activation::none);
     // Autocast converts x for the product.
     const Tensor input = autocast_dtype() ? x : x.to(lora_A.dtype());
     const bool drops = layer.is_training() && config_->lora_dropout > 0;
@@ -260,6 +239,7 @@ std::shared_ptr<LinearPolicy> LoraLinear::clone() const {
 void LoraLinear::visit(Visitor& v) {
     v("lora_A.weight", lora_A);
     v("lora_B.weight", lora_B);
+    if (base_) v("base_layer", *base_);
 }
 
 Tensor LoraLinear::update() const {
@@ -283,19 +263,13 @@ std::vector<LoraLayer> lora_layers(Module& model, const char* who) {
     return layers;
 }
 
-void check_whole(const Module& model, const char* who) {
-    for (const auto& [name, parameter] : model.named_parameters())
-        if (autograd::is_sharded(parameter))
-            throw UsageError(str(who, ": the parameter ", name,
-                                 " is sharded: call dist::unshard() on all processes first"));
-}
-
 std::int64_t install_lora(Module& model, const LoraConfig& config,
                           std::optional<std::int64_t> largest_rank) {
     config.validate();
-    check_unprepared(model);
+    check_no_adapter(model);
     const NamedModules saved = saved_modules(model, config);
     check_tied(model, saved);
+    check_not_quantized(saved);
     const auto layers = selected_layers(model, config, saved);
     auto stored = std::make_shared<LoraConfig>(config);
     stored->modules_to_save.clear();
@@ -313,7 +287,7 @@ std::int64_t install_lora(Module& model, const LoraConfig& config,
         policies.push_back(std::make_shared<LoraLinear>(
             *layer, stored, rank, alphas.of(name, config.lora_alpha), !largest_rank));
     }
-    if (!largest_rank) warn_of_unused(model, config, layers);
+    if (!largest_rank) warn_of_all_unused(model, config, layers);
 
     model.requires_grad_(false);
     for (const auto& [name, module] : saved) module->requires_grad_(true);
@@ -348,16 +322,35 @@ void set_adapter_enabled(Module& model, bool enabled) {
     for (const LoraLayer& one : layers) one.lora->is_enabled = enabled;
 }
 
-void merge_adapter(Module& model) { add_update(model, "merge_adapter", true); }
+void merge_adapter(Module& model) {
+    check_plain(lora_layers(model, "merge_adapter"), "merge_adapter");
+    add_update(model, "merge_adapter", true);
+}
 void unmerge_adapter(Module& model) { add_update(model, "unmerge_adapter", false); }
 
 void merge_and_unload(Module& model) {
     add_update(model, "merge_and_unload", true);
-    remove_policies(model, "merge_and_unload");
+    const NoGrad no_grad;
+    std::size_t dequantized = 0;
+    for (const auto& [name, layer, lora] : lora_layers(model, "merge_and_unload")) {
+        if (lora->base() != nullptr) {
+            const bool transposed = layer->options().transposed;
+            const Tensor weight = lora->base()->dequantized(transposed), update = lora->update();
+            const Tensor sum = weight.to(update.dtype()) + (transposed ? update.t() : update);
+            layer->weight = sum.to(weight.dtype());
+            ++dequantized;
+        }
+        layer->policy = nullptr;
+    }
+    if (dequantized > 0)
+        log(LogLevel::warning, "merge_and_unload: the weights of ", dequantized,
+            " quantized layers are not quantized any more; they contain the rounding errors of "
+            "quantization");
 }
 void unload_adapter(Module& model) {
     add_update(model, "unload_adapter", false);
-    remove_policies(model, "unload_adapter");
+    for (const auto& [name, layer, lora] : lora_layers(model, "unload_adapter"))
+        layer->policy = lora->base();
 }
 
 }  // namespace axle::nn

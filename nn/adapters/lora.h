@@ -14,7 +14,8 @@
 //
 // A model has at most one adapter. The functions that change a model must not run while another
 // thread uses it. They find layers of the type Linear only; adapters for embeddings and
-// convolutions are refused.
+// convolutions are refused. Updates of a model with weights in 4 or 8 bits (QLoRA) are trained in
+// the same way, see nn/precision/quantized_linear.h.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 
 #include "nn/layers/linear.h"
 #include "nn/module.h"
+#include "nn/precision/quantized_linear.h"
 
 namespace axle::nn {
 
@@ -79,6 +81,8 @@ struct LoraConfig {
 
 // The policy of an adapted Linear: computes activation(x W^T + b + scale * dropout(x) A^T B^T). A
 // and B are created in f32 if the weight is f16 or bf16, and otherwise in the dtype of the weight.
+// If the layer is quantized, W is its dequantized weight, and the names of its tensors in the
+// policy begin with "base_layer.".
 class LoraLinear : public LinearPolicy {
   public:
     // Creates A and B on the device of the layer's weight. If `initialize` is false, their values
@@ -97,6 +101,9 @@ class LoraLinear : public LinearPolicy {
     // Returns scale * B A, the update of the weight, as [out, in] in the dtype of A.
     Tensor update() const;
     const LoraConfig& config() const { return *config_; }
+    // Returns the policy that the layer had before the adapter, or nullptr if the layer was not
+    // quantized.
+    const std::shared_ptr<QuantizedLinear>& base() const { return base_; }
 
     Tensor lora_A, lora_B;   // [r, in] and [out, r]
     double scale = 1;        // lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora
@@ -104,7 +111,10 @@ class LoraLinear : public LinearPolicy {
     bool is_merged = false;  // whether the layer's weight contains the update
 
   private:
+    Tensor multiply_base(Linear& layer, const Tensor& x, Activation activation);
+
     std::shared_ptr<const LoraConfig> config_;
+    std::shared_ptr<QuantizedLinear> base_;
 };
 
 // Freezes the model and adds an adapter to the selected layers. Only the adapter, the biases that
@@ -114,8 +124,9 @@ class LoraLinear : public LinearPolicy {
 // for elements of target_modules and exclude_modules that select no module, and for patterns that
 // match no adapted layer. Throws ValueError for an invalid configuration (LoraConfig::validate()),
 // if no layer is selected, if a selected module is not a Linear, and if a module of modules_to_save
-// is missing or has tied weights. Throws UsageError if the model has an adapter, is prepared or
-// sharded, or if a selected layer has a policy. The model is then unchanged.
+// is missing, has tied weights or is quantized. Throws UsageError if the model has an adapter, is
+// prepared or sharded, or if a selected layer has a policy other than QuantizedLinear. The model is
+// then unchanged.
 std::int64_t add_lora(Module& model, const LoraConfig& config);
 
 // Returns the parameters that require a gradient.
@@ -129,13 +140,16 @@ void set_adapter_enabled(Module& model, bool enabled);
 // Add the updates to the weights, or subtract them again. Products with merged weights are as fast
 // as those of the base model. The sums are rounded to the dtype of the weights, so that unmerging
 // restores a weight only up to rounding. Do nothing if the adapter is merged, or not merged. Throw
-// UsageError if the model has no adapter or is sharded.
+// UsageError if the model has no adapter or is sharded. merge_adapter() also throws UsageError if
+// an adapted layer is quantized.
 void merge_adapter(Module& model);
 void unmerge_adapter(Module& model);
 // Remove the adapter, after its updates have been added to the weights (merge_and_unload) or
 // subtracted from them if they were merged (unload_adapter). Trained biases and modules_to_save
-// keep their values. No parameter changes whether it requires a gradient. Throw the errors of
-// merge_adapter().
+// keep their values. No parameter changes whether it requires a gradient. For a quantized layer,
+// merge_and_unload() computes the weight from the dequantized weight, in its dtype before
+// quantization, and logs a warning; unload_adapter() restores the quantized layer. Throw UsageError
+// if the model has no adapter or is sharded.
 void merge_and_unload(Module& model);
 void unload_adapter(Module& model);
 

@@ -9,6 +9,7 @@
 #include "core/files/safetensors.h"
 #include "nn/adapters/lora_layers.h"
 #include "nn/files/weight_files.h"
+#include "nn/layers/linear_selection.h"
 #include "nn/models/pretrained.h"
 
 namespace axle::nn {
@@ -21,6 +22,7 @@ constexpr const char* kWeights = "adapter_model.safetensors";
 constexpr const char* kTorchWeights = "adapter_model.bin";
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kPolicy = ".policy.";
+constexpr std::string_view kBase = ".policy.base_layer.";  // quantized weights
 
 bool is_bias(const std::string& name) { return name == "bias" || name.ends_with(".bias"); }
 
@@ -33,6 +35,7 @@ class AdapterNames {
 
     // Returns whether a tensor of the model belongs to the adapter.
     bool contains(const std::string& name) const {
+        if (name.find(kBase) != std::string::npos) return false;
         if (policy_of(name) != std::string::npos) return true;
         if (std::ranges::any_of(config_.modules_to_save, [&](const std::string& module) {
                 return name.starts_with(module + ".");
@@ -101,9 +104,9 @@ class Undo {
     ~Undo() {
         if (!is_needed_) return;
         for (const auto& [name, module] : model_.named_modules())
-            if (auto* layer = dynamic_cast<Linear*>(module);
-                layer != nullptr && dynamic_cast<LoraLinear*>(layer->policy.get()) != nullptr)
-                layer->policy = nullptr;
+            if (auto* layer = dynamic_cast<Linear*>(module); layer != nullptr)
+                if (auto* lora = dynamic_cast<LoraLinear*>(layer->policy.get()))
+                    layer->policy = lora->base();
         for (auto& [parameter, flag] : flags_) parameter.requires_grad_(flag);
     }
     Undo(const Undo&) = delete;

@@ -20,8 +20,6 @@ struct LoraLayer {
 // are none.
 std::vector<LoraLayer> lora_layers(Module& model, const char* who);
 
-// Throws UsageError, with a message that begins with `who`, if a parameter is sharded.
-void check_whole(const Module& model, const char* who);
 // Implements add_lora(). If `largest_rank` is given, the adapter is read from a file with this
 // largest rank: its values are undefined, and a larger rank throws ValueError before memory is
 // allocated for it.

@@ -33,16 +33,21 @@ bool is_user_written(const fs::path& card) {
            file.read(kMaxGenerated).find(kGeneratedMark) == std::string::npos;
 }
 
-// Throws UsageError if a layer has an adapter.
-void check_no_adapter(const Module& model) {
+// Throws UsageError if a layer has an adapter or is quantized.
+void check_plain(const Module& model) {
     // Only functions that change modules list them.
-    for (const auto& [name, module] : const_cast<Module&>(model).named_modules())
-        if (const auto* const layer = dynamic_cast<const Linear*>(module);
-            layer != nullptr && layer->policy != nullptr && layer->policy->is_adapter())
+    for (const auto& [name, module] : const_cast<Module&>(model).named_modules()) {
+        const auto* const layer = dynamic_cast<const Linear*>(module);
+        if (layer == nullptr) continue;
+        if (layer->policy != nullptr && layer->policy->is_adapter())
             throw UsageError(str("save_pretrained: the layer ", name,
                                  " has an adapter: call "
                                  "merge_and_unload() first, or save the adapter with "
                                  "save_adapter()"));
+        if (!layer->weight.defined())
+            throw UsageError(str("save_pretrained: the layer ", name,
+                                 " is quantized: call dequantize_linears() first"));
+    }
 }
 
 }  // namespace
@@ -54,7 +59,7 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
     if (!config.is_map()) throw ValueError(str("save_pretrained: config must be a map: ", config));
     if (directory.empty())
         throw ValueError("save_pretrained: the directory must not be empty: \"\"");
-    check_no_adapter(model);
+    check_plain(model);
     const StateDict state = model.saved_state();
     save_weights(state, directory, options.max_shard_size);
     Tree whole{{"architectures", Tree::list({architecture})}};

@@ -37,8 +37,8 @@ struct SavePretrainedOptions {
 // name. Files of earlier calls are replaced; all other files are kept. Throws ValueError if the
 // directory is "", or if `config` is not a map or contains a tensor or text that is not UTF-8.
 // Throws UsageError if visit() of a module omits a member (Module::check_visit()), or if a layer
-// has an adapter (LinearPolicy::is_adapter()). Throws DeviceError if a weight is on the meta
-// device, and FileError if a file cannot be written.
+// has an adapter (LinearPolicy::is_adapter()) or is quantized. Throws DeviceError if a weight is on
+// the meta device, and FileError if a file cannot be written.
 void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,
                      const std::string& directory, const SavePretrainedOptions& options = {});
 

@@ -46,7 +46,8 @@ class Linear : public Model<Linear> {
     Tensor forward(const Tensor& x, Activation activation = Activation::none);
     void visit(Visitor& v) override;
 
-    Tensor weight;                         // [out, in], or [in, out] if options().transposed
+    // [out, in], or [in, out] if options().transposed; undefined if the policy has the weight
+    Tensor weight;
     Tensor bias;                           // [out], undefined if there is no bias
     std::shared_ptr<LinearPolicy> policy;  // replaces the product; null by default
 

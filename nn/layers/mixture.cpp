@@ -107,7 +107,8 @@ Mixture mix_experts(const Tensor& input, const Tensor& logits, const MixtureOpti
 }
 
 Tensor MixtureOfExperts::forward(const Tensor& x) {
-    const std::int64_t width = router.weight.size(1);
+    // A quantized router has no weight, and checks the width itself.
+    const std::int64_t width = router.weight.defined() ? router.weight.size(1) : x.size(-1);
     if (x.dim() == 0 || x.size(-1) != width)
         throw ShapeError(str("MixtureOfExperts: x must be [..., ", width, "]: x is ", x.shape()));
     Mixture mixture = mix_experts(

@@ -151,9 +151,9 @@ Tensor Float8Linear::product(const Tensor& x_in, const Tensor& weight, bool upda
 }
 
 bool use_float8(Linear& layer, const Float8Options& options) {
-    const bool fits =
-        layer.weight.size(0) % kMultiple == 0 && layer.weight.size(1) % kMultiple == 0;
-    if (layer.policy != nullptr || !fits) return false;
+    if (layer.policy != nullptr || layer.weight.size(0) % kMultiple != 0 ||
+        layer.weight.size(1) % kMultiple != 0)
+        return false;
     layer.policy = std::make_shared<Float8Linear>(options, layer.weight.device());
     layer.policy->train(layer.is_training());
     return true;

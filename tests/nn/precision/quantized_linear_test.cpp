@@ -1,0 +1,397 @@
+// Tests quantized Linear layers of models, alone and with LoRA adapters (QLoRA).
+#include "nn/precision/quantized_linear.h"
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/autograd/autograd.h"
+#include "core/files/safetensors.h"
+#include "core/random.h"
+#include "gmock/gmock.h"
+#include "nn/adapters/lora.h"
+#include "nn/files/pretrained.h"
+#include "nn/init.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/mixture.h"
+#include "nn/precision/float8.h"
+#include "tests/close.h"
+#include "tests/log_capture.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_same_bits;
+using tests::TemporaryFolder;
+
+struct Net : nn::Model<Net> {
+    nn::Embedding table{5, 48};
+    nn::Linear query{48, 64}, value{48, 64, {.bias = false, .transposed = true}}, head{64, 3};
+
+    Tensor forward(const Tensor& x) { return head(relu(query(x) + value(x))); }
+    void visit(nn::Visitor& v) override {
+        v("table", table), v("attn.query", query), v("attn.value", value), v("head", head);
+    }
+};
+
+Net seeded_net() {
+    manual_seed(3);
+    return Net();
+}
+
+Tensor some_input() {
+    manual_seed(4);
+    return randn({4, 48});
+}
+
+// Returns a net whose weights are the values of the quantized layers of `net`.
+Net plain_net(const Net& net) {
+    Net plain = net.clone();
+    nn::dequantize_linears(plain);
+    return plain;
+}
+
+nn::LoraLinear& lora_of(nn::Linear& layer) { return dynamic_cast<nn::LoraLinear&>(*layer.policy); }
+
+void add_adapter(Net& net) {
+    manual_seed(5);
+    nn::add_lora(net, {.r = 4, .lora_alpha = 8, .target_modules = {"query", "value"}});
+    for (nn::Linear* layer : {&net.query, &net.value})
+        nn::init::normal_(lora_of(*layer).lora_B, 0, 0.1);
+}
+
+template <class State>
+std::vector<std::string> names_of(const State& state) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : state) names.push_back(name);
+    return names;
+}
+
+void expect_same_state(const nn::Module& actual, const nn::Module& expected) {
+    const nn::StateDict state = actual.state_dict(), other = expected.state_dict();
+    ASSERT_EQ(names_of(state), names_of(other));
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        SCOPED_TRACE(state[i].first);
+        const Tensor &a = state[i].second, &b = other[i].second;
+        ASSERT_EQ(a.dtype(), b.dtype());
+        ASSERT_EQ(a.shape(), b.shape());
+        EXPECT_EQ(std::memcmp(a.raw_data(), b.raw_data(),
+                              static_cast<std::size_t>(a.numel() * size_of(a.dtype()))),
+                  0);
+    }
+}
+
+// Covers 18.BnbQuantizationConfig.
+TEST(QuantizeLinears, ReplacesTheWeightsByBuffers) {
+    Net net = seeded_net();
+    EXPECT_EQ(nn::quantize_linears(net, {.exclude_modules = {"head"}}), 2);
+    EXPECT_FALSE(net.query.weight.defined());
+    EXPECT_THAT(names_of(net.named_parameters()),
+                ElementsAre("table.weight", "attn.query.bias", "head.weight", "head.bias"));
+    EXPECT_THAT(names_of(net.named_buffers()),
+                ElementsAre("attn.query.policy.weight", "attn.query.policy.absmax",
+                            "attn.query.policy.nested_absmax", "attn.query.policy.nested_offset",
+                            "attn.value.policy.weight", "attn.value.policy.absmax",
+                            "attn.value.policy.nested_absmax", "attn.value.policy.nested_offset"));
+    EXPECT_TRUE(net.named_buffers({.include_constant = false}).empty());
+}
+
+TEST(QuantizeLinears, ReleasesTheMemoryOfTheWeights) {
+    const auto bytes = [](const nn::Module& module) {
+        std::int64_t total = 0;
+        for (const auto& [name, tensor] : module.state_dict())
+            total += tensor.numel() * size_of(tensor.dtype());
+        return total;
+    };
+    Net net = seeded_net();
+    const std::weak_ptr<Storage> storage = net.query.weight.impl()->storage;
+    const std::int64_t elements = 2 * 48 * 64 + 64 * 3, others = bytes(net) - 4 * elements;
+    nn::quantize_linears(net);
+    EXPECT_TRUE(storage.expired());
+    // The weights have 48, 48 and 3 blocks, and one nested absmax and offset each.
+    EXPECT_EQ(bytes(net) - others, elements / 2 + 99 + 3 * 8);
+    Net other = seeded_net();
+    nn::quantize_linears(other, {.format = WeightFormat::int8});
+    EXPECT_EQ(bytes(other) - others, elements + (64 + 64 + 3) * 4);
+}
+
+TEST(QuantizeLinears, SelectsLayersByNameOrPattern) {
+    Net named = seeded_net(), matched = seeded_net();
+    EXPECT_EQ(nn::quantize_linears(named, {.target_modules = {"query", "head"}}), 2);
+    EXPECT_EQ(named.value.policy, nullptr);
+    EXPECT_EQ(nn::quantize_linears(matched, {.target_pattern = "attn\\.v.*"}), 1);
+    EXPECT_NE(nn::quantized_policy(matched.value), nullptr);
+    tests::LogCapture log;
+    Net net = seeded_net();
+    nn::quantize_linears(net, {.target_modules = {"query", "q_proj"}, .exclude_modules = {"k"}});
+    EXPECT_THAT(log.lines(),
+                ElementsAre("quantize_linears: target_modules: the model has no module 'q_proj'",
+                            "quantize_linears: exclude_modules: the model has no module 'k'"));
+}
+
+TEST(QuantizeLinears, QuantizesTransposedWeightsInRowsOfOutputs) {
+    Net net = seeded_net();
+    const Tensor weight = net.value.weight.detach().clone();
+    nn::quantize_linears(net, {.format = WeightFormat::int8});
+    const QuantizedWeight& quantized = nn::quantized_policy(net.value)->weight();
+    EXPECT_EQ(quantized.absmax.shape(), (Shape{64}));
+    expect_same_bits(quantized.absmax, amax(abs(weight), 0));
+    nn::dequantize_linears(net);
+    EXPECT_EQ(net.value.weight.shape(), (Shape{48, 64}));
+    expect_close(net.value.weight, weight, 1e-3);
+}
+
+TEST(QuantizedLinearLayer, ComputesWithTheDequantizedWeight) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    Net plain = plain_net(net);
+    EXPECT_EQ(plain.query.policy, nullptr);
+    expect_same_bits(net(some_input()).detach(), plain(some_input()).detach());
+    expect_same_bits(net.query(some_input(), Activation::gelu).detach(),
+                     gelu(plain.query(some_input())).detach());
+}
+
+TEST(QuantizedLinearLayer, ConvertsInputsToTheComputeDType) {
+    Net net = seeded_net();
+    nn::quantize_linears(net, {.compute_dtype = bf16});
+    const Tensor weight = dequantize_weight(nn::quantized_policy(net.value)->weight(), bf16);
+    expect_same_bits(net.value(some_input()), linear(some_input().to(bf16), weight).to(f32));
+}
+
+TEST(QuantizedLinearLayer, KeepsItsBuffersIfTheModelIsConverted) {
+    Net net = seeded_net(), converted = seeded_net();
+    nn::quantize_linears(net);
+    nn::quantize_linears(converted);
+    converted.to(bf16);
+    EXPECT_EQ(converted.query.bias.dtype(), bf16);
+    const QuantizedWeight& weight = nn::quantized_policy(converted.query)->weight();
+    EXPECT_EQ(weight.nested_absmax.dtype(), f32);
+    expect_same_bits(dequantize_weight(weight, f32),
+                     dequantize_weight(nn::quantized_policy(net.query)->weight(), f32));
+    EXPECT_EQ(converted(some_input().to(bf16)).dtype(), bf16);
+}
+
+TEST(QuantizedLinearLayer, IsClonedWithBuffersOfItsOwn) {
+    for (const bool adapts : {false, true}) {
+        Net net = seeded_net();
+        nn::quantize_linears(net);
+        if (adapts) add_adapter(net);
+        Net copy = net.clone();
+        expect_same_state(copy, net);
+        const Tensor before = copy(some_input()).detach();
+        for (const auto& [name, buffer] : net.named_buffers()) Tensor(buffer).zero_();
+        expect_same_bits(copy(some_input()).detach(), before);
+    }
+}
+
+TEST(QuantizedLinearLayer, IsRestoredExactlyFromItsStateDict) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4}) {
+        Net net = seeded_net();
+        nn::quantize_linears(net, {.format = format});
+        add_adapter(net);
+        const TemporaryFolder folder;
+        save_safetensors(folder / "net.safetensors", net.saved_state());
+        Net other;
+        nn::quantize_linears(other, {.format = format});
+        add_adapter(other);
+        const auto tensors = load_safetensors(folder / "net.safetensors").tensors;
+        other.load_state_dict({tensors.begin(), tensors.end()});
+        expect_same_state(other, net);
+        expect_same_bits(other(some_input()).detach(), net(some_input()).detach());
+    }
+}
+
+TEST(QuantizedLora, HasTheGradientsOfLoraOverTheDequantizedWeights) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4}) {
+        Net net = seeded_net();
+        nn::quantize_linears(net, {.format = format, .exclude_modules = {"head"}});
+        Net plain = plain_net(net);
+        add_adapter(net);
+        add_adapter(plain);
+        Tensor x = some_input().requires_grad_(), plain_x = some_input().requires_grad_();
+        const Tensor y = net(x), expected = plain(plain_x);
+        expect_same_bits(y.detach(), expected.detach());
+        sum(y * y).backward();
+        sum(expected * expected).backward();
+        expect_close(x.grad(), plain_x.grad(), 1e-6);
+        for (auto [layer, other] :
+             {std::pair{&net.query, &plain.query}, std::pair{&net.value, &plain.value}}) {
+            expect_close(lora_of(*layer).lora_A.grad(), lora_of(*other).lora_A.grad(), 1e-6);
+            expect_close(lora_of(*layer).lora_B.grad(), lora_of(*other).lora_B.grad(), 1e-6);
+        }
+        EXPECT_EQ(nn::trainable_parameters(net).size(), 4u);
+    }
+}
+
+TEST(QuantizedLora, ComputesWithTheBaseModelWhileDisabledAndAfterUnloading) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    const Tensor y = net(some_input()).detach();
+    add_adapter(net);
+    const Tensor adapted = net(some_input()).detach();
+    EXPECT_NE(sum(adapted).item(), sum(y).item());
+    nn::set_adapter_enabled(net, false);
+    expect_same_bits(net(some_input()).detach(), y);
+    nn::unload_adapter(net);
+    EXPECT_NE(nn::quantized_policy(net.query), nullptr);
+    expect_same_bits(net(some_input()).detach(), y);
+}
+
+TEST(QuantizedLora, IsMergedIntoTheDequantizedWeightsWithAWarning) {
+    Net net = seeded_net();
+    nn::quantize_linears(net, {.exclude_modules = {"head"}});
+    Net plain = plain_net(net);
+    add_adapter(net);
+    const Tensor y = net(some_input()).detach();
+    const Tensor expected = plain.value.weight + lora_of(net.value).update().t();
+    expect_error<UsageError>({"merge_adapter", "attn.query", "quantized", "merge_and_unload"},
+                             [&] { nn::merge_adapter(net); });
+    tests::LogCapture log;
+    nn::merge_and_unload(net);
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the weights of 2 quantized layers")));
+    EXPECT_EQ(net.value.policy, nullptr);
+    expect_same_bits(net.value.weight, expected.detach());
+    expect_close(net(some_input()).detach(), y, 1e-5);
+    const TemporaryFolder folder;
+    nn::save_pretrained(net, "Net", Tree::map(), folder / "net");
+    EXPECT_TRUE(std::filesystem::exists(folder / "net/model.safetensors"));
+}
+
+TEST(QuantizedLora, WritesAdapterFilesWithoutTheBaseWeights) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    add_adapter(net);
+    const TemporaryFolder folder;
+    nn::save_adapter(net, folder / "adapter");
+    EXPECT_THAT(names_of(load_safetensors(folder / "adapter/adapter_model.safetensors").tensors),
+                testing::UnorderedElementsAre("base_model.model.attn.query.lora_A.weight",
+                                              "base_model.model.attn.query.lora_B.weight",
+                                              "base_model.model.attn.value.lora_A.weight",
+                                              "base_model.model.attn.value.lora_B.weight"));
+    Net loaded = seeded_net();
+    nn::quantize_linears(loaded);
+    nn::load_adapter(loaded, folder / "adapter");
+    expect_same_bits(loaded(some_input()).detach(), net(some_input()).detach());
+}
+
+TEST(QuantizedLora, LeavesTheQuantizedLayersIfAnAdapterFileDoesNotFit) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    add_adapter(net);
+    const TemporaryFolder folder;
+    nn::save_adapter(net, folder / "adapter");
+    save_safetensors(folder / "adapter/adapter_model.safetensors",
+                     {{"base_model.model.attn.query.lora_A.weight", zeros({4, 48})}});
+    Net other = seeded_net();
+    nn::quantize_linears(other);
+    EXPECT_THROW(nn::load_adapter(other, folder / "adapter"), FileError);
+    EXPECT_NE(nn::quantized_policy(other.query), nullptr);
+}
+
+TEST(QuantizeLinears, RefusesLayersWithAPolicyAndPreparedModels) {
+    Net quantized = seeded_net();
+    nn::quantize_linears(quantized, {.target_modules = {"query"}});
+    expect_error<UsageError>({"quantize_linears: the layer attn.query is already quantized"},
+                             [&] { nn::quantize_linears(quantized); });
+    EXPECT_FALSE(nn::use_float8(quantized.query, {}));
+    EXPECT_EQ(quantized.value.policy, nullptr);
+    Net adapted = seeded_net();
+    nn::add_lora(adapted, {.target_modules = {"query"}});
+    expect_error<UsageError>({"quantize_linears: the layer attn.query has an adapter", "add_lora"},
+                             [&] { nn::quantize_linears(adapted); });
+    Net float8 = seeded_net();
+    ASSERT_TRUE(nn::use_float8(float8.query, {}));
+    expect_error<UsageError>({"quantize_linears: the layer attn.query", "policy", "Float8Linear"},
+                             [&] { nn::quantize_linears(float8); });
+    Net prepared = seeded_net();
+    prepared.set_hooks(std::make_shared<nn::ForwardHooks>());
+    expect_error<UsageError>({"quantize_linears", "before prepare()"},
+                             [&] { nn::quantize_linears(prepared); });
+}
+
+TEST(QuantizeLinears, RefusesTiedWeightsAndModulesOfOtherTypes) {
+    struct Tied : nn::Model<Tied> {
+        nn::Embedding table{5, 4};
+        nn::Linear query{4, 4}, head{4, 5};
+        Tied() { head.weight = table.weight; }
+        void visit(nn::Visitor& v) override {
+            v("table", table), v("query", query), v("head", head);
+        }
+    };
+    Tied model;
+    expect_error<ValueError>({"quantize_linears: the weight of the layer head is tied",
+                              "table.weight", "head.weight", "exclude_modules"},
+                             [&] { nn::quantize_linears(model); });
+    EXPECT_EQ(model.query.policy, nullptr);
+    EXPECT_EQ(nn::quantize_linears(model, {.exclude_modules = {"head"}}), 1);
+    Net net;
+    expect_error<ValueError>(
+        {"quantize_linears: only Linear layers can be quantized: table", "Embedding"},
+        [&] { nn::quantize_linears(net, {.target_modules = {"table"}}); });
+    expect_error<ValueError>({"quantize_linears", "select no layer", "3 Linear layers"},
+                             [&] { nn::quantize_linears(net, {.target_modules = {"key"}}); });
+}
+
+TEST(QuantizeLinears, RefusesInvalidConfigurationsAndWeightsWithoutFiniteValues) {
+    Net net = seeded_net();
+    expect_error<ValueError>({"QuantizationConfig: block_size", "[32, 4096]", "60"},
+                             [&] { nn::quantize_linears(net, {.block_size = 60}); });
+    expect_error<DTypeError>({"QuantizationConfig: compute_dtype must be floating", "int64"},
+                             [&] { nn::quantize_linears(net, {.compute_dtype = i64}); });
+    expect_error<ValueError>({"QuantizationConfig: at most one", "'b'"}, [&] {
+        nn::quantize_linears(net, {.target_modules = {"a"}, .target_pattern = "b"});
+    });
+    expect_error<ValueError>({"QuantizationConfig: target_pattern"},
+                             [&] { nn::quantize_linears(net, {.target_pattern = "("}); });
+    EXPECT_EQ(net.query.policy, nullptr);
+    const NoGrad no_grad;
+    net.value.weight.fill_(INFINITY);
+    expect_error<ValueError>({"quantize_linears: the layer attn.value", "infinite or NaN"},
+                             [&] { nn::quantize_linears(net); });
+    EXPECT_TRUE(net.value.weight.defined());
+}
+
+TEST(QuantizedLora, RefusesToTrainQuantizedModulesCompletely) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    expect_error<ValueError>(
+        {"add_lora: modules_to_save: the layer head is quantized", "exclude_modules"},
+        [&] { nn::add_lora(net, {.target_modules = {"query"}, .modules_to_save = {"head"}}); });
+    EXPECT_NE(nn::quantized_policy(net.query), nullptr);
+}
+
+TEST(DequantizeLinears, RefusesModelsWithAdapters) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    add_adapter(net);
+    expect_error<UsageError>(
+        {"dequantize_linears: the layer attn.query has an adapter", "merge_and_unload"},
+        [&] { nn::dequantize_linears(net); });
+    EXPECT_NE(nn::quantized_policy(net.head), nullptr);
+}
+
+TEST(SavePretrained, RefusesQuantizedModels) {
+    Net net = seeded_net();
+    nn::quantize_linears(net);
+    const TemporaryFolder folder;
+    expect_error<UsageError>(
+        {"save_pretrained: the layer attn.query is quantized", "dequantize_linears"},
+        [&] { nn::save_pretrained(net, "Net", Tree::map(), folder / "net"); });
+}
+
+TEST(QuantizedLinearLayer, CanBeTheRouterOfAMixtureOfExperts) {
+    manual_seed(3);
+    nn::MixtureOfExperts mixture(32, 16, {.experts = 4, .top_k = 2});
+    nn::quantize_linears(mixture);
+    EXPECT_EQ(mixture(randn({5, 32})).shape(), (Shape{5, 32}));
+    EXPECT_THROW(mixture(randn({5, 16})), ShapeError);
+}
+
+}  // namespace
+}  // namespace axle
