@@ -91,7 +91,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         "  train_gpt --data shards/ --tokenizer tokenizer/ --out runs/a    train on tokens\n"
         "  train_gpt --data tokens.bin --init-from gpt2/ --preset gpt2     fine-tune\n"
         "  train_gpt --data chats.jsonl --init-from llama/ --chat llama3 --packing best-fit "
-        "--lora-r 8 --lr 2e-4 --epochs 3 --out runs/b\n",
+        "--lora-r 8 --quantize nf4 --lr 2e-4 --epochs 3 --out runs/b\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
     line.add("data", s.data,
@@ -121,6 +121,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
         !fs::exists(fs::path(s.text.tokenizer) / "tokenizer.json"))
         trainer::throw_unknown("tokenizer", s.text.tokenizer,
                                {"char", "byte", "a folder with a tokenizer.json"});
+    s.lora.check();
     if (s.lora.is_used() && s.init_from.empty())
         throw UsageError("--lora-r needs --init-from, a model to adapt");
     s.values = line.values();
@@ -285,9 +286,11 @@ std::string description(const nn::LlamaConfig& c) {
 template <class Model>
 int run(Settings& s, const trainer::LanguageData& data, Model& model, std::int64_t block) {
     std::string adapter;
+    std::int64_t quantized = 0;  // the number of weights that are not parameters any more
     if (s.lora.is_used()) {
+        quantized = s.lora.quantize_base(model);
         nn::add_lora(model, s.lora.config(s.init_from, "CAUSAL_LM"));
-        adapter = str(", LoRA rank ", s.lora.r);
+        adapter = ", LoRA rank " + s.lora.identity();
     }
     s.identity = {{"model", str(description(model.config), ", blocks of ", block, adapter)},
                   {"data", trainer::fingerprint(s.data)}};
@@ -296,8 +299,8 @@ int run(Settings& s, const trainer::LanguageData& data, Model& model, std::int64
         s.identity.emplace_back("documents",
                                 str("column ", s.text.text, ", chat ", s.text.chat, ", train on ",
                                     s.text.train_on, ", packing ", s.text.packing));
-    std::cout << "model: " << model.num_parameters() << " parameters; " << data.description()
-              << '\n'
+    std::cout << "model: " << model.num_parameters() + quantized << " parameters; "
+              << data.description() << '\n'
               << std::flush;
 
     const trainer::Outcome outcome =

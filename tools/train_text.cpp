@@ -84,6 +84,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     line.add("workers", s.workers, "Threads that tokenize batches", 0, 256);
     line.add("sample", s.sample, "Predictions to show at the end");
     if (!line.parse()) return std::nullopt;
+    s.lora.check();
     s.values = line.values();
     return s;
 }
@@ -341,15 +342,18 @@ int run(Settings s) {
     model.config.labels = texts.classes;
     if (s.max_length > model.config.max_position_embeddings)
         s.max_length = model.config.max_position_embeddings;
+    std::int64_t quantized = 0;  // the number of weights that are not parameters any more
     if (s.lora.is_used()) {
+        quantized = s.lora.quantize_base(model, {"pooler", "classifier"});
         nn::LoraConfig config = s.lora.config(s.init_from, "SEQ_CLS");
         // Files of a masked language model have no pooler.
         config.modules_to_save = {"pooler"};
         nn::add_lora(model, config);
     }
-    s.identity = {{"model", str(model.num_parameters(), " parameters, LoRA rank ", s.lora.r)},
+    const std::int64_t parameters = model.num_parameters() + quantized;
+    s.identity = {{"model", str(parameters, " parameters, LoRA rank ", s.lora.identity())},
                   {"data", trainer::fingerprint(s.data)}};
-    std::cout << "model: " << model.num_parameters() << " parameters; texts: " << texts.train.size()
+    std::cout << "model: " << parameters << " parameters; texts: " << texts.train.size()
               << " to train, " << texts.validation.size() << " to validate, "
               << texts.classes.size() << " classes\n"
               << std::flush;

@@ -86,10 +86,32 @@ void write() {
     check(answer == "33.\n");
 }
 
+void train_quantized() {
+    // [qlora]
+    nn::Llama model = nn::Llama::from_pretrained("base");
+    const auto layers = nn::quantize_linears(model);  // nf4 with double quantization
+    nn::add_lora(model, {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}});
+    axle::optim::AdamW adamw(nn::trainable_parameters(model), {.lr = 1e-2});
+    // [/qlora]
+    check(layers == 14 && nn::trainable_parameters(model).size() == 28);
+    const Tensor ids = axle::tensor({1, 2, 3, 4, 5, 6}).reshape({1, 6}).to(axle::i64);
+    const auto step = [&] {
+        const Tensor loss = model.loss(ids.slice(1, 0, -1), ids.slice(1, 1));
+        loss.backward();
+        adamw.step();
+        adamw.zero_grad();
+        return loss.item();
+    };
+    const double first = step();
+    for (int i = 0; i < 10; ++i) step();
+    check(step() < first / 2);
+}
+
 }  // namespace
 
 int main() {
     write_files();
     train();
     write();
+    train_quantized();
 }

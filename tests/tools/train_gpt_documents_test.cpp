@@ -101,6 +101,23 @@ TEST_F(TrainGptDocuments, TunesAnAdapterOnChatsAndWritesAnswersToTheReport) {
     EXPECT_EQ(evaluated.result()["val_loss"], ended.result()["val_loss"]);
 }
 
+TEST_F(TrainGptDocuments, TunesAnAdapterOverQuantizedWeights) {
+    ASSERT_EQ(run(tiny("answers.jsonl", "base", {"--block-size", "80"})).code, 0);
+    for (const char* format : {"nf4", "int8"}) {
+        const Arguments lora = {"--init-from", folder_ / "base", "--lora-r", "8",
+                                "--quantize",  format,           "--steps",  "60"};
+        const Ended ended = run(tiny("chats.jsonl", format, lora));
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_LT(ended.result()["val_loss"], metrics(format)[0]["loss"].get<double>() - 1);
+        auto model = nn::Gpt::from_pretrained(folder_ / "base");
+        EXPECT_EQ(nn::load_adapter(model, folder_ / format).r, 8);
+
+        Arguments evaluation = tiny("chats.jsonl", format, lora);
+        evaluation.insert(evaluation.end(), {"--eval-only"});
+        EXPECT_EQ(run(evaluation).result()["val_loss"], ended.result()["val_loss"]);
+    }
+}
+
 TEST_F(TrainGptDocuments, TunesALlamaOfBytesAndResumes) {
     const nn::Llama base({.vocab_size = 256,
                           .hidden_size = 16,
@@ -197,6 +214,9 @@ TEST_F(TrainGptDocuments, RejectsRowsAndOptionsThatItCannotUse) {
     rejects(tiny("answers.jsonl", "a", {"--train-on", "answer"}), {"did you mean answers?"});
     rejects(tiny("chats.jsonl", "a", {"--chat", "alpaca"}), {"chatml or llama3: 'alpaca'"});
     rejects(tiny("answers.jsonl", "a", {"--lora-r", "4"}), {"--lora-r needs --init-from"});
+    rejects(tiny("answers.jsonl", "a", {"--quantize", "nf4"}), {"--quantize needs --lora-r"});
+    rejects(tiny("answers.jsonl", "a", {"--lora-r", "4", "--quantize", "nf3"}),
+            {"unknown format of --quantize 'nf3'; did you mean nf4?"});
     rejects(tiny("answers.jsonl", "a", {"--preset", "shakespeare-char-cpu"}),
             {"JSON lines need --tokenizer byte"});
     std::ofstream(folder_ / "bad.jsonl") << R"({"text": "abc"})"

@@ -11,6 +11,31 @@ void LoraOptions::add_to(CommandLine& line) {
     line.add("lora-dropout", dropout, "Probability of dropout before the adapter", 0, 0.99);
     line.add("lora-targets", targets,
              "Names of Linear layers to adapt, separated by commas, or all-linear");
+    line.add("quantize", quantize,
+             "With --lora-r: store the weights of the base model's Linear layers as nf4 or int8 "
+             "(QLoRA)");
+}
+
+void LoraOptions::check() const {
+    if (quantize.empty()) return;
+    if (quantize != "nf4" && quantize != "int8")
+        throw_unknown("format of --quantize", quantize, {"nf4", "int8"});
+    if (!is_used())
+        throw UsageError("--quantize needs --lora-r: quantized weights can't be trained");
+}
+
+std::int64_t LoraOptions::quantize_base(nn::Module& model,
+                                        std::vector<std::string> excluded) const {
+    if (quantize.empty()) return 0;
+    const std::int64_t before = model.num_parameters();
+    nn::quantize_linears(model,
+                         {.format = quantize == "nf4" ? WeightFormat::nf4 : WeightFormat::int8,
+                          .exclude_modules = std::move(excluded)});
+    return before - model.num_parameters();
+}
+
+std::string LoraOptions::identity() const {
+    return quantize.empty() ? std::to_string(r) : str(r, " over ", quantize);
 }
 
 nn::LoraConfig LoraOptions::config(const std::string& base_model,
