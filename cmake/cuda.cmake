@@ -135,6 +135,7 @@ function(cuda_simulator)
     outline_checks(axle_simulator)
     set_source_files_properties(
         ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
+        ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/pointwise/quantized_weight.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
     # NVIDIA's libraries do not work with a simulated GPU. The folder stand_ins contains fake
     # libraries. The folder no_libraries contains files that cannot be opened, to test programs

@@ -12,6 +12,7 @@
 #include "core/float8.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/quantization/quantized_weight.h"
 #include "core/random.h"
 #include "kernels/cuda/attention/cudnn_scores.h"
 #include "kernels/ops/step_state.h"
@@ -113,6 +114,7 @@ void run_remaining_kernels() {
     launch(kGpu, [&](auto& on) { kernels::count_unless(on, nullptr, count.data<std::int64_t>()); });
     run_kernels_around_cudnn();
     run_float8();
+    dequantize_weight(quantize_weight(rand({16, 16}, {.device = kGpu})), f32);
 }
 
 class GpuCoverage : public GpuTest {};

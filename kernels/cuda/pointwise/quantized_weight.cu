@@ -1,5 +1,4 @@
-// Conversion of rows of quantized weights to floating dtypes. A thread computes two elements, which
-// share a byte in nf4.
+// Conversion of rows of quantized weights to floating dtypes, an element per thread and step.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"
@@ -10,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The tables of values, copied to shared memory by each block.
+// The tables of values in constant memory.
 struct Tables {
     float nf4[16];
     float dynamic[127];
