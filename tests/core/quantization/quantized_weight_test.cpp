@@ -137,6 +137,16 @@ TEST(QuantizedLinear, MultipliesSeveralBlocksOfRows) {
     }
 }
 
+// The gradient is a sum over four blocks.
+TEST(QuantizedLinear, RoundsGradientsOfHalfPrecisionInputsOnce) {
+    const QuantizedWeight w = nf4(random({56, 70001}, 2));
+    Tensor x = random({2, 70001}).to(bf16).requires_grad_();
+    const Tensor dy = random({2, 56}, 3).to(bf16);
+    const Tensor actual = autograd::grad({quantized_linear(x, w)}, {x}, {dy})[0].to(bf16);
+    const Tensor expected = matmul(dy.to(f32), dequantize_weight(w, bf16).to(f32)).to(bf16);
+    EXPECT_LT(mean(ne(actual, expected).to(f32)).item(), 0.01);
+}
+
 TEST(QuantizedLinear, DequantizesOnlyABlockOfTheWeight) {
     const QuantizedWeight w = nf4(random({8192, 1024}));  // 32 MiB in f32
     Tensor x = random({2, 1024}).requires_grad_();
