@@ -168,7 +168,10 @@ void Tensor::set_data(const Tensor& source) const {
                              ", the source is ", source.shape()));
     if (ShardProvider* const provider = impl_->storage->provider())
         provider->check_host_access("set_data");
-    const Tensor from = source.is_contiguous() ? source : axle::contiguous(source.detach());
+    // is_contiguous() would supply the memory of a source that has none yet.
+    const bool is_dense = source.strides() == contiguous_strides(source.shape());
+    const Tensor from =
+        is_dense || source.is_contiguous() ? source : axle::contiguous(source.detach());
     impl_->storage = from.impl_->storage;
     impl_->strides = from.impl_->strides;
     impl_->offset = from.impl_->offset;

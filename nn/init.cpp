@@ -118,6 +118,8 @@ EmptyWeights::~EmptyWeights() { --empty_weights; }
 DeferredWeights::DeferredWeights() { ++deferred_weights; }
 DeferredWeights::~DeferredWeights() { --deferred_weights; }
 
+bool defers_weights() { return deferred_weights > 0; }
+
 bool is_deferred(const Tensor& t) {
     const DeferredStorage* const deferred = DeferredStorage::of(t);
     return deferred != nullptr && deferred->is_whole(t);

@@ -88,7 +88,9 @@ class EmptyWeights {
 // computed, and its memory is allocated, when an op first uses its elements. The values are the
 // same as without this object. Sharded training computes them unit by unit without allocating the
 // parameters (dist/sharding/sharded_data_parallel.h). The first uses of a parameter must not be
-// concurrent.
+// concurrent. The functions from_pretrained() of models check the files, but read a weight when an
+// op first uses its elements; the files must not change before. Then quantize_linears()
+// (nn/precision/quantized_linear.h) needs memory for one whole weight only.
 class DeferredWeights {
   public:
     DeferredWeights();
@@ -97,7 +99,9 @@ class DeferredWeights {
     DeferredWeights& operator=(const DeferredWeights&) = delete;
 };
 
-// Returns whether t is a parameter without memory because of DeferredWeights.
+// Returns whether this thread has an object of DeferredWeights.
+bool defers_weights();
+// Returns whether t is a parameter without memory whose initial values DeferredWeights computes.
 bool is_deferred(const Tensor& t);
 // Computes the values of a parameter for which is_deferred() is true, and writes them to `to`, a
 // contiguous f32 tensor with as many elements. The parameter stays without memory.

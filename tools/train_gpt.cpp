@@ -345,7 +345,7 @@ std::int64_t longest(const nn::LlamaConfig& c) { return c.max_position_embedding
 template <class Model>
 int run_pretrained(Settings s) {
     constexpr std::int64_t kLargestDefault = 1024;
-    Model model = Model::from_pretrained(s.init_from);
+    Model model = s.lora.load_base([&] { return Model::from_pretrained(s.init_from); });
     const std::int64_t vocab_size = model.config.vocab_size, limit = longest(model.config);
     const std::int64_t block = s.has_block ? s.model.block_size : std::min(limit, kLargestDefault);
     if (block > limit)

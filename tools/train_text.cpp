@@ -338,7 +338,8 @@ int run(Settings s) {
     if (texts.classes.size() < 2)
         throw ValueError(str("--label: the column ", in_quotes(s.label),
                              " must have at least two classes: it has ", texts.classes.size()));
-    auto model = Classifier::from_pretrained(s.init_from, std::ssize(texts.classes));
+    auto model = s.lora.load_base(
+        [&] { return Classifier::from_pretrained(s.init_from, std::ssize(texts.classes)); });
     model.config.labels = texts.classes;
     if (s.max_length > model.config.max_position_embeddings)
         s.max_length = model.config.max_position_embeddings;

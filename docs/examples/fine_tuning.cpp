@@ -88,7 +88,10 @@ void write() {
 
 void train_quantized() {
     // [qlora]
-    nn::Llama model = nn::Llama::from_pretrained("base");
+    nn::Llama model = [] {
+        const nn::init::DeferredWeights scope;  // reads a weight when it is used
+        return nn::Llama::from_pretrained("base");
+    }();
     const auto layers = nn::quantize_linears(model);  // nf4 with double quantization
     nn::add_lora(model, {.r = 8, .lora_alpha = 16, .target_modules = {"all-linear"}});
     axle::optim::AdamW adamw(nn::trainable_parameters(model), {.lr = 1e-2});

@@ -10,6 +10,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/tensor_slice.h"
 #include "core/files/file.h"
+#include "nn/files/deferred_weight.h"
 
 namespace axle::nn {
 namespace {
@@ -331,10 +332,11 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
             fail(files_->path(), str(name, " is ", weight.dtype(), ", which can't be converted to ",
                                      tensor.dtype()));
         tensor.set_data(in_file(files_->path(), [&] {
-            return to(autograd::slice_of(tensor) == nullptr
-                          ? weight.read()
-                          : autograd::slice_for(tensor, weight.mapped()),
-                      tensor.dtype());
+            if (autograd::slice_of(tensor) != nullptr)
+                return to(autograd::slice_for(tensor, weight.mapped()), tensor.dtype());
+            return init::defers_weights() && tensor.numel() > 0
+                       ? deferred_weight(weight, tensor.dtype(), files_->path())
+                       : to(weight.read(), tensor.dtype());
         }));
     }
     for (const PretrainedNames::Head& head : absent) head.make();

@@ -1,5 +1,6 @@
 // Tests models whose weights get their memory and values on first use.
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,15 +15,17 @@
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
 #include "nn/models/resnet.h"
+#include "nn/precision/quantized_linear.h"
 #include "tests/close.h"
+#include "tests/temporary_folder.h"
 
 namespace axle {
 namespace {
 
+using tests::expect_same_bits;
 using nn::init::DeferredWeights;
 using nn::init::is_deferred;
 using tests::expect_error;
-using tests::expect_same_bits;
 
 nn::Gpt small_gpt() {
     return nn::Gpt({.vocab_size = 13, .block_size = 6, .n_layer = 2, .n_head = 2, .n_embd = 8});
@@ -131,6 +134,49 @@ TEST(DeferredWeights, RejectInvalidArgumentsOfInitializers) {
                              [&] { nn::init::uniform_(weight, 1, 0); });
     expect_error<ValueError>({"normal_: std must be at least 0: -1"},
                              [&] { nn::init::normal_(weight, 0, -1); });
+}
+
+nn::Llama small_llama() {
+    return nn::Llama({.vocab_size = 16,
+                      .hidden_size = 256,
+                      .intermediate_size = 512,
+                      .num_hidden_layers = 6,
+                      .num_attention_heads = 4});
+}
+
+TEST(DeferredWeights, ReadPretrainedWeightsWhenTheyAreUsed) {
+    const tests::TemporaryFolder folder;
+    small_llama().save_pretrained(folder / "llama");
+    auto expected = nn::Llama::from_pretrained(folder / "llama");
+    const std::int64_t before = host_memory::stats().current;
+    const auto load = [&] {
+        const DeferredWeights scope;
+        return nn::Llama::from_pretrained(folder / "llama");
+    };
+    nn::Llama model = load();
+    EXPECT_LT(host_memory::stats().current - before, 1 << 20);
+    const Tensor ids = tensor({1, 2, 3}, {.dtype = i64}).reshape({1, 3});
+    expect_same_bits(model(ids).detach(), expected(ids).detach());
+    EXPECT_GT(host_memory::stats().current - before, 6 * 2 << 20);
+}
+
+// The weights need 15 MiB, and at most 512 KiB each.
+TEST(DeferredWeights, LimitTheMemoryForQuantizingAPretrainedModel) {
+    const tests::TemporaryFolder folder;
+    small_llama().save_pretrained(folder / "llama");
+    host_memory::reset_peak();
+    const std::int64_t before = host_memory::stats().peak;
+    std::optional<nn::Llama> model;
+    {
+        const DeferredWeights scope;
+        model.emplace(nn::Llama::from_pretrained(folder / "llama"));
+    }
+    nn::quantize_linears(*model);
+    EXPECT_LT(host_memory::stats().peak - before, 5 << 20);
+    auto expected = nn::Llama::from_pretrained(folder / "llama");
+    nn::quantize_linears(expected);
+    const Tensor ids = tensor({1, 2, 3}, {.dtype = i64}).reshape({1, 3});
+    expect_same_bits((*model)(ids).detach(), expected(ids).detach());
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/adapters/lora.h"
+#include "nn/init.h"
 #include "tools/trainer/command_line.h"
 
 namespace axle::trainer {
@@ -22,6 +24,14 @@ struct LoraOptions {
     // Throws UsageError for an unknown format of --quantize, and for --quantize without --lora-r.
     void check() const;
     bool is_used() const { return r > 0; }
+    // Returns the result of from_pretrained(). With --quantize, weights are read when they are
+    // used, so that quantize_base() does not need memory for all of them.
+    template <class F>
+    auto load_base(F&& from_pretrained) const {
+        std::optional<nn::init::DeferredWeights> deferred;
+        if (!quantize.empty()) deferred.emplace();
+        return from_pretrained();
+    }
     // Quantizes the Linear layers of the model, but not the modules in `excluded`, if --quantize is
     // given. Returns the number of quantized weights, which are not parameters any more.
     std::int64_t quantize_base(nn::Module& model, std::vector<std::string> excluded = {}) const;
