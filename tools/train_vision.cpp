@@ -78,6 +78,17 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
              "Side in pixels to which JPEG and PNG images are resized; 28 with lenet", 8, 4096);
     line.add("validation", s.images.validation,
              "Fraction of the images to test with if there is no train/", 0, 1);
+    line.add("augment", s.images.augment,
+             "Random operations on training images: none, trivial (TrivialAugmentWide) or rand "
+             "(RandAugment)");
+    line.add("color-jitter", s.images.color_jitter,
+             "Largest random change of brightness, contrast and saturation, as a fraction", 0, 10);
+    line.add("random-erasing", s.images.random_erasing,
+             "Probability that a rectangle of a training image is erased", 0, 1);
+    line.add("mixup", s.images.mixup, "Alpha of MixUp, for example 0.2; 0: off", 0, 1e6);
+    line.add("cutmix", s.images.cutmix,
+             "Alpha of CutMix, for example 1; with --mixup, each batch uses one of both; 0: off", 0,
+             1e6);
     line.add("model", s.model, "lenet, mlp, resnet18 or resnet50");
     line.add("preset", s.preset, "Defaults: default or tiny");
     s.add_to(line);
@@ -87,6 +98,10 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     if (!line.parse()) return std::nullopt;
     if (std::find(kModels.begin(), kModels.end(), s.model) == kModels.end())
         trainer::throw_unknown("model", s.model, kModels);
+    const auto& augmentations = trainer::kAugmentations;
+    if (std::find(augmentations.begin(), augmentations.end(), s.images.augment) ==
+        augmentations.end())
+        trainer::throw_unknown("augment", s.images.augment, augmentations);
     s.values = line.values();
     return s;
 }
@@ -265,6 +280,8 @@ int run(Settings s) {
         model.load_state_dict({tensors.begin(), tensors.end()});
     }
     s.identity = {{"model", s.model}, {"data", str(images.train->size(), " images")}};
+    const std::string augmentation = s.images.augmentation();
+    if (!augmentation.empty()) s.identity.emplace_back("augment", augmentation);
     std::cout << "model: " << s.model << ", " << model.num_parameters()
               << " parameters; images: " << images.train->size() << " to train, "
               << images.test->size() << " to test, " << images.shape << ", "

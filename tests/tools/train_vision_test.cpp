@@ -75,6 +75,37 @@ TEST_F(TrainVision, GivesTheSameResultForSeveralNumbersOfThreadsAndWorkers) {
     }
 }
 
+TEST_F(TrainVision, TrainsWithAugmentationForAllNumbersOfWorkers) {
+    for (const Arguments& more :
+         {Arguments{"--augment", "trivial", "--mixup", "0.2", "--cutmix", "1"},
+          Arguments{"--augment", "rand", "--color-jitter", "0.4", "--random-erasing", "0.5"}}) {
+        ASSERT_EQ(run(tiny("plain")).code, 0);
+        Arguments same = more, workers = more;
+        ASSERT_EQ(run(tiny("a", same)).code, 0);
+        EXPECT_NE(metrics("a"), metrics("plain"));
+        workers.insert(workers.end(), {"--workers", "3"});
+        ASSERT_EQ(run(tiny("b", workers)).code, 0);
+        EXPECT_EQ(metrics("b"), metrics("a")) << more[1];
+    }
+}
+
+TEST_F(TrainVision, ResumesWithTheSameAugmentationOnly) {
+    const Arguments mixed = {"--mixup", "0.2", "--augment", "trivial", "--steps", "20"};
+    ASSERT_EQ(run(tiny("whole", mixed)).code, 0);
+    // The checkpoint of step 10, which is in the middle of a pass.
+    Arguments resumed = mixed;
+    const std::string checkpoint = folder_ / "whole/checkpoints/checkpoint_10";
+    resumed.insert(resumed.end(), {"--resume", checkpoint});
+    ASSERT_EQ(run(tiny("rest", resumed)).code, 0);
+    EXPECT_TRUE(model("rest") == model("whole"));
+    expect_refused(tiny("a", {"--steps", "20", "--resume", checkpoint}), {"augment"});
+    Arguments other = resumed;
+    other.insert(other.end(), {"--cutmix", "1"});
+    expect_refused(tiny("a", other), {"augment", "trivial, mixup 0.2", "cutmix 1"});
+    other.insert(other.end(), {"--allow-changed", "augment"});
+    EXPECT_EQ(run(tiny("a", other)).code, 0);
+}
+
 TEST_F(TrainVision, ResumesAKilledRunExactly) {
     const Arguments more = {"--model", "lenet", "--steps", "300", "--save-every", "5"};
     ASSERT_EQ(run(tiny("whole", more)).code, 0);
@@ -130,6 +161,8 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
     expect_refused(tiny("a", {"--data", folder_ / "none"}), {"none", "train-images-idx3-ubyte"});
     expect_refused(tiny("a", {"--log-with", "tensorbord"}), {"tensorbord", "tensorboard"});
     expect_refused(tiny("a", {"--device", "cuda:99"}), {"device: ", "'cuda:99'"});
+    expect_refused(tiny("a", {"--augment", "random"}), {"unknown augment 'random'"});
+    expect_refused(tiny("a", {"--random-erasing", "1.5"}), {"random-erasing", "1.5"});
     ASSERT_EQ(run(tiny("mlp")).code, 0);
     expect_refused(tiny("a", {"--model", "lenet", "--eval-only", "--init-from",
                               folder_ / "mlp/model.safetensors"}),

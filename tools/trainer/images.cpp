@@ -12,7 +12,11 @@
 #include "data/composed_datasets.h"
 #include "data/files/cifar.h"
 #include "data/files/mnist.h"
+#include "data/images/auto_augment.h"
+#include "data/images/color_jitter.h"
 #include "data/images/image_folder.h"
+#include "data/images/mix.h"
+#include "data/images/random_erasing.h"
 #include "data/images/resize.h"
 #include "data/transforms.h"
 #include "kernels/error.h"
@@ -66,6 +70,24 @@ std::string test_folder(const fs::path& data) {
                          ": the folder has train/, but neither val/, validation/ nor test/"));
 }
 
+// Returns the transforms of training images: `crop`, a random flip for images with colors, the
+// operations of `options`, and `prepare`, which returns floats.
+data::Compose training_transform(const ImageOptions& options, data::Transform crop, bool colors,
+                                 const data::Compose& prepare) {
+    std::vector<data::Transform> all = {std::move(crop)};
+    if (colors) all.emplace_back(data::RandomHorizontalFlip());
+    if (options.augment == "trivial") all.emplace_back(data::TrivialAugmentWide());
+    if (options.augment == "rand") all.emplace_back(data::RandAugment());
+    if (options.color_jitter > 0)
+        all.emplace_back(data::ColorJitter({.brightness = options.color_jitter,
+                                            .contrast = options.color_jitter,
+                                            .saturation = options.color_jitter}));
+    all.emplace_back(prepare);
+    if (options.random_erasing > 0)
+        all.emplace_back(data::RandomErasing({.p = options.random_erasing}));
+    return data::Compose(std::move(all));
+}
+
 // Returns the images of an image folder, whose workers decode them. Test images are resized and
 // cropped at the center. Training images are random crops, of at least 30 % of the image, which are
 // randomly mirrored if they have colors. The statistics are those of at most 1000 images.
@@ -105,12 +127,10 @@ Images load_folder(const ImageOptions& options) {
     const data::Subset some(std::make_shared<data::TransformedDataset>(train, center), indices);
     const auto [mean, deviation] = statistics(some);
     const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
-    std::vector<data::Transform> augment = {data::RandomResizedCrop(size, {.scale = {0.3, 1}})};
-    if (!gray) augment.emplace_back(data::RandomHorizontalFlip());
-    augment.emplace_back(prepare);
+    const data::RandomResizedCrop crop(size, {.scale = {0.3, 1}});
     return {
         .train = std::make_shared<data::TransformedDataset>(
-            train, data::Compose(std::move(augment)),
+            train, training_transform(options, crop, !gray, prepare),
             data::TransformedOptions{.seed = options.seed}),
         .test = std::make_shared<data::TransformedDataset>(test, data::Compose({center, prepare})),
         .shape = {gray ? 1 : 3, size, size},
@@ -137,15 +157,12 @@ Images load_files(const ImageOptions& options) {
     const Shape shape = train->get(0)["image"].tensor().shape();
     const auto [mean, deviation] = statistics(*train);
     const data::Compose prepare({data::ToFloat(), data::Normalize(mean, deviation)});
-    std::vector<data::Transform> augment;
-    augment.emplace_back(data::RandomCrop({shape[1], shape[2]}, {.padding = shape[1] / 12}));
-    if (shape[0] == 3) augment.emplace_back(data::RandomHorizontalFlip());
-    augment.emplace_back(prepare);
+    const data::RandomCrop crop({shape[1], shape[2]}, {.padding = shape[1] / 12});
     std::vector<std::string> classes;
     for (std::int64_t i = 0; i <= std::max(largest_label(*train), largest_label(*test)); ++i)
         classes.push_back(str(i));
     return {.train = std::make_shared<data::TransformedDataset>(
-                train, data::Compose(std::move(augment)),
+                train, training_transform(options, crop, shape[0] == 3, prepare),
                 data::TransformedOptions{.seed = options.seed}),
             .test = std::make_shared<data::TransformedDataset>(test, prepare),
             .shape = shape,
@@ -158,8 +175,25 @@ std::int64_t label_of(const Tree& sample) {
     return static_cast<std::int64_t>(sample["label"].tensor().item());
 }
 
+std::string ImageOptions::augmentation() const {
+    std::string text = augment == "none" ? "" : augment;
+    for (const auto& [name, value] :
+         {std::pair("color-jitter", color_jitter), std::pair("random-erasing", random_erasing),
+          std::pair("mixup", mixup), std::pair("cutmix", cutmix)})
+        if (value > 0) text += str(text.empty() ? "" : ", ", name, " ", value);
+    return text;
+}
+
 Images load_images(const ImageOptions& options) {
-    return is_image_folder(options.folder) ? load_folder(options) : load_files(options);
+    Images images = is_image_folder(options.folder) ? load_folder(options) : load_files(options);
+    const std::int64_t classes = std::ssize(images.classes);
+    std::vector<data::BatchTransform> mixes;
+    if (options.mixup > 0) mixes.emplace_back(data::MixUp(classes, options.mixup));
+    if (options.cutmix > 0) mixes.emplace_back(data::CutMix(classes, options.cutmix));
+    if (!mixes.empty())
+        images.train = std::make_shared<data::MixedDataset>(
+            images.train, std::move(mixes), data::MixedOptions{.seed = options.seed});
+    return images;
 }
 
 }  // namespace axle::trainer

@@ -72,7 +72,7 @@ void Options::add_to(CommandLine& line) {
              "skips damaged ones), or 'auto': from the newest if there is one");
     line.add("allow-changed", allow_changed,
              "Fields that may differ when resuming: seed, batch, lr, weight-decay, model, data, "
-             "documents");
+             "documents, augment");
     line.add("seed", seed, "Random seed of weights, batches, splits, dropout and samples");
     line.add("threads", threads, "CPU threads; 0 uses AXLE_NUM_THREADS or all CPUs", 0, 1024);
     line.add("steps", steps, "Optimizer updates", 1);
