@@ -1,208 +1,47 @@
 // Usage:
-//     bench_train_step --model mlp|tiny-mlp|lenet|resnet18|char-gpt|gpt2 [--threads N]
-//         [--steps N] [--dtype f32|bf16] [--sharding full_shard|shard_grad_op|shard_optimizer]
-//     bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
+//     bench_train_step --model NAME [--threads N] [--steps N] [--dtype f32|bf16]
+//         [--sharding full_shard|shard_grad_op|shard_optimizer]
+//     bench_train_step --serve --model NAME [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //         [--deterministic] [--batch N] [--time N]
 //
-// Measures training steps: forward, backward, gradient clipping (of a GPT) and the optimizer's
-// update, on one batch of random numbers. Prints one line of JSON with the median time of a step
-// and the peak memory. bench/peers/train_step.py runs the same steps in PyTorch, and
-// bench/peers/compare runs the two programs in turn. Processes that axle launch has started average
-// their gradients, and rank 0 prints. With --sharding, the processes of a GPT shard its parameters,
-// with one unit for each block. Weights and data are then hashes (bench/hashed.h), each process has
-// its own data, and the line has the losses of the first steps, which bench/peers/compare compares.
-// Without --sharding, the line has only the first loss.
+// Measures training steps: forward, backward, gradient clipping (of a GPT or Llama) and the
+// optimizer's update, on one batch of random numbers. bench/train_models.h has the names of models.
+// Prints one line of JSON with the median time of a step and the peak memory.
+// bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs the two
+// programs in turn. Processes that axle launch has started average their gradients, and rank 0
+// prints. With --sharding, the processes of a GPT shard its parameters, with one unit for each
+// block. Weights and data are then hashes (bench/hashed.h), each process has its own data, and the
+// line has the losses of the first steps, which bench/peers/compare compares. Without --sharding,
+// the line has only the first loss.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
 // gpt2-350m, gpt2-774m and gpt2-1558m, with 1024 tokens per sequence and a vocabulary of 50304.
 #include <cstdint>
-#include <functional>
 #include <iostream>
-#include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "bench/serve.h"
 #include "bench/time_steps.h"
-#include "core/autograd/autocast.h"
+#include "bench/train_models.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "core/system/numerics.h"
-#include "dist/parallel/data_parallel.h"
-#include "dist/sharding/sharded_data_parallel.h"
-#include "dist/sharding/wrap_policy.h"
 #include "kernels/thread_pool.h"
 #include "nn/layers/mlp.h"
 #include "nn/models/gpt.h"
 #include "nn/models/lenet.h"
 #include "nn/models/resnet.h"
 #include "optim/adam.h"
-#include "optim/clip.h"
 #include "optim/sgd.h"
 
 namespace axle::bench {
 namespace {
-
-struct Options {
-    std::string model = "char-gpt";
-    int threads = 2;
-    int steps = 50;
-    std::string dtype = "f32";
-    std::optional<dist::ShardingStrategy> sharding;
-    std::shared_ptr<dist::ProcessGroup> group = nullptr;
-    // Options of --serve:
-    bool served = false, deterministic = false;
-    ServeOptions serve;
-    std::int64_t batch = 0, time = 0;  // batch size and tokens per sequence; 0: the model's default
-
-    std::optional<DType> autocast() const {
-        if (dtype == "bf16") return bf16;
-        return std::nullopt;
-    }
-};
-
-// A training step, with the number of its tokens (for a language model) or samples.
-struct Training {
-    std::function<Tensor()> step;
-    std::int64_t items = 0;
-};
-
-// Distributes a model over the processes. Returns the object that averages the model's gradients or
-// shards the model, or null if the job has one process and does not shard.
-std::shared_ptr<void> distribute(const Options& options, nn::Module& model) {
-    if (options.sharding)
-        return std::make_shared<dist::ShardedDataParallel>(
-            model, options.group,
-            dist::ShardingOptions{.strategy = *options.sharding,
-                                  .units = dist::units_by_type(model, {"GptBlock"}),
-                                  .precision = {.param_dtype = options.autocast()}});
-    if (options.group->size() == 1) return nullptr;
-    return std::make_shared<dist::DataParallel>(model, options.group);
-}
-
-template <class Loss>
-Tensor forward_backward(const Options& options, Loss&& loss_of) {
-    const Tensor loss = [&] {
-        const AutocastGuard scope(options.autocast());
-        return loss_of();
-    }();
-    loss.backward();
-    return loss;
-}
-
-// Returns the training of a classifier with SGD. A batch has images [batch, ...] and labels less
-// than `classes`.
-template <class Model>
-Training classifier_training(const Options& options, Model model, const Shape& images,
-                             std::int64_t classes) {
-    struct State {
-        State(const Options& options, Model model_, const Shape& images, std::int64_t classes_)
-            : model(std::move(model_)),
-              distributed(distribute(options, model)),
-              x(randn(images)),
-              y(randint(0, classes_, {images[0]})) {}
-
-        Model model;
-        std::shared_ptr<void> distributed;
-        optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
-        Tensor x, y;
-    };
-    const auto s = std::make_shared<State>(options, std::move(model), images, classes);
-    const auto step = [=] {
-        const Tensor loss =
-            forward_backward(options, [&] { return cross_entropy(s->model(s->x), s->y); });
-        s->optimizer.step();
-        s->optimizer.zero_grad();
-        return loss;
-    };
-    return {step, images[0]};
-}
-
-void set_hashed_gpt_weights(nn::Gpt& model) {
-    set_hashed_weights(model, [&](const std::string& name, const Tensor&) {
-        const double layers = static_cast<double>(model.config.n_layer);
-        const double bound = 0.02 * std::sqrt(3.0);
-        return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
-    });
-}
-
-// The learning rate of runs whose losses are compared between engines: small, so that rounding
-// errors do not grow from step to step.
-constexpr double kComparedRate = 1e-4;
-
-Training gpt_training(const Options& options, const nn::GptConfig& config, std::int64_t batch,
-                      std::int64_t time) {
-    struct State {
-        State(const Options& options, const nn::GptConfig& config_, const Shape& shape)
-            : model(config_),
-              x(randint(0, config_.vocab_size, shape)),
-              y(randint(0, config_.vocab_size, shape)) {
-            if (options.sharding) {
-                set_hashed_gpt_weights(model);
-                const auto key = kDataKey + 2 * static_cast<std::uint32_t>(options.group->rank());
-                x = hashed_ids(key, shape, config_.vocab_size);
-                y = hashed_ids(key + 1, shape, config_.vocab_size);
-            }
-            distributed = distribute(options, model);
-        }
-
-        nn::Gpt model;
-        std::shared_ptr<void> distributed;
-        std::vector<Tensor> params = model.parameters();
-        Tensor x, y;
-    };
-    const auto s = std::make_shared<State>(options, config, Shape{batch, time});
-    const auto optimizer = std::make_shared<optim::AdamW>(
-        s->params, optim::AdamWOptions{.lr = options.sharding ? kComparedRate : 1e-3,
-                                       .betas = {0.9, 0.99},
-                                       .weight_decay = 0.1});
-    const auto step = [=] {
-        const Tensor loss = forward_backward(options, [&] { return s->model.loss(s->x, s->y); });
-        optim::clip_grad_norm_(s->params, 1.0);
-        optimizer->step();
-        optimizer->zero_grad();
-        return loss;
-    };
-    return {step, batch * time};
-}
-
-nn::ResNetConfig small_resnet18() {
-    nn::ResNetConfig config = nn::resnet18();
-    config.num_classes = 10;
-    config.small_images = true;
-    return config;
-}
-
-nn::GptConfig char_gpt() {
-    return {.vocab_size = 65,
-            .block_size = 64,
-            .n_layer = 4,
-            .n_head = 4,
-            .n_embd = 128,
-            .bias = false,
-            .activation = Gelu::erf};
-}
-
-Training training_of(const Options& options) {
-    if (options.model == "mlp")
-        return classifier_training(options, nn::Mlp({784, 512, 512, 10}), {128, 784}, 10);
-    if (options.model == "tiny-mlp")
-        return classifier_training(options, nn::Mlp({64, 64, 10}), {8, 64}, 10);
-    if (options.model == "lenet")
-        return classifier_training(options, nn::LeNet(), {64, 1, 28, 28}, 10);
-    if (options.model == "resnet18")
-        return classifier_training(options, nn::ResNet(small_resnet18()), {32, 3, 32, 32}, 10);
-    if (options.model == "char-gpt") return gpt_training(options, char_gpt(), 12, 64);
-    if (options.model == "gpt2") return gpt_training(options, {}, 4, 64);
-    throw std::invalid_argument(
-        "bench_train_step: --model must be mlp, tiny-mlp, lenet, resnet18, char-gpt or gpt2: " +
-        options.model);
-}
 
 // --- worker
 
@@ -339,6 +178,7 @@ nlohmann::json measure(Options options) {
     const double tokens = static_cast<double>(training.items * options.group->size());
     row.update({{"model", options.model},
                 {"dtype", options.dtype},
+                {"parameters", training.parameters},
                 {"threads", options.threads},
                 {"rank", options.group->rank()},
                 {"processes", options.group->size()},

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import statistics
+import sys
 import time
 
 
@@ -223,6 +224,8 @@ def peak_resident_bytes():
 
 
 def main():
+    if ARGUMENTS.model not in MODELS:
+        sys.exit(f"jax_step: {ARGUMENTS.model} is not written: it has {', '.join(MODELS)}")
     params, loss, x, y = MODELS[ARGUMENTS.model]()
     is_gpt = "gpt" in ARGUMENTS.model
     step, start = (adamw_step if is_gpt else sgd_step)(loss)

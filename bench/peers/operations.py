@@ -30,12 +30,46 @@ def resnet18(batch):
     return convolutions(batch, layers) + 6 * batch * 512 * 10
 
 
+def resnet50(batch, size):
+    """Bottleneck blocks with the stride in the 3 x 3 convolution."""
+    side = size // 4
+    layers, channels = [(size // 2, 7, 3, 64)], 64
+    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for block in range(blocks):
+            out = side // 2 if stage > 0 and block == 0 else side
+            layers += [(side, 1, channels, width), (out, 3, width, width),
+                       (out, 1, width, 4 * width)]
+            if block == 0:
+                layers.append((out, 1, channels, 4 * width))
+            side, channels = out, 4 * width
+    return convolutions(batch, layers) + 6 * batch * 2048 * 1000
+
+
 def gpt(batch, steps, vocab, layers, width):
     """Products of the blocks and the output layer, and causal attention, which needs half of the
     scores."""
     weights = 12 * layers * width**2 + vocab * width
     attention = 2 * steps * width * layers
     return batch * steps * (6 * weights + 3 * attention)
+
+
+def llama(batch, steps, vocab, layers, width, hidden, key_value_width):
+    """As gpt(), with the products of grouped queries and SwiGLU."""
+    weights = layers * width * (2 * width + 2 * key_value_width + 3 * hidden) + vocab * width
+    attention = 2 * steps * width * layers
+    return batch * steps * (6 * weights + 3 * attention)
+
+
+def encoder(batch, steps, layers, width):
+    """Products and full attention of the blocks of a BERT or ViT."""
+    return batch * steps * layers * (6 * 12 * width**2 + 3 * 4 * steps * width)
+
+
+def vit(batch, size, patch, layers, width, classes):
+    patches = (size // patch) ** 2
+    # The projection of the patches needs no gradient of its input.
+    projection = 4 * batch * patches * 3 * patch**2 * width
+    return projection + encoder(batch, patches + 1, layers, width) + 6 * batch * width * classes
 
 
 # The operations of products and convolutions in one step.
@@ -47,6 +81,10 @@ OPERATIONS = {
     "resnet18": resnet18(32),
     "char-gpt": gpt(12, 64, 65, 4, 128),
     "gpt2": gpt(4, 64, 50257, 12, 768),
+    "llama": llama(2, 256, 8192, 8, 512, 1376, 256),
+    "bert-base": encoder(8, 128, 12, 768) + 6 * 8 * 768 * (768 + 2),
+    "resnet50": resnet50(16, 64),
+    "vit-tiny": vit(8, 224, 16, 12, 192, 1000),
 }
 
 

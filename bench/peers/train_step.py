@@ -3,6 +3,7 @@
 
 Uses the fastest known settings for a CPU: the given number of threads and one inter-op thread,
 denormals flushed to zero, fused attention, fused optimizers, and clipping with foreach kernels.
+Models that torchvision and Transformers have are theirs, with random weights.
 --compile applies torch.compile to the model. Under torchrun the model is wrapped in
 DistributedDataParallel with Gloo, with gradients as views of its buckets, and rank 0 prints.
 --sharding applies FSDP 2 to each block of a GPT and to the model instead. Weights and data are then
@@ -80,13 +81,16 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def gpt_training(batch, steps, vocab, **shape):
-    model = Gpt(vocab=vocab, **shape)
+def language_training(model, batch, steps, vocab):
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True
     )
     data = [torch.randint(vocab, (batch, steps)) for _ in range(2)]
     return model, optimizer, data, 1.0, batch * steps
+
+
+def gpt_training(batch, steps, vocab, **shape):
+    return language_training(Gpt(vocab=vocab, **shape), batch, steps, vocab)
 
 
 class LeNet(nn.Module):
@@ -103,23 +107,36 @@ class LeNet(nn.Module):
         return F.cross_entropy(self.layers[2](x), y)
 
 
-class ResNet18(nn.Module):
-    """A ResNet-18 for images of 32 x 32, whose first convolution has stride 1 and no pooling."""
+class Classifier(nn.Module):
+    """The loss of a network that maps images or tokens to logits."""
 
-    def __init__(self):
+    def __init__(self, net):
         super().__init__()
-        import torchvision
-
-        self.net = torchvision.models.resnet18(num_classes=10)
-        self.net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
-        self.net.maxpool = nn.Identity()
+        self.net = net
 
     def forward(self, x, y):
-        return F.cross_entropy(self.net(x), y)
+        logits = self.net(x)
+        return F.cross_entropy(getattr(logits, "logits", logits), y)
 
 
-def classifier_training(model, *images, channels_last=False):
-    data = [torch.randn(images), torch.randint(10, (images[0],))]
+def resnet18():
+    """A ResNet-18 for images of 32 x 32, whose first convolution has stride 1 and no pooling."""
+    import torchvision
+
+    net = torchvision.models.resnet18(num_classes=10)
+    net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    net.maxpool = nn.Identity()
+    return Classifier(net)
+
+
+def resnet50():
+    import torchvision
+
+    return Classifier(torchvision.models.resnet50())
+
+
+def classifier_training(model, *images, classes=10, channels_last=False):
+    data = [torch.randn(images), torch.randint(classes, (images[0],))]
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
         data[0] = data[0].to(memory_format=torch.channels_last)
@@ -127,17 +144,63 @@ def classifier_training(model, *images, channels_last=False):
     return model, optimizer, data, None, images[0]
 
 
+def vit_training():
+    """A ViT-Tiny."""
+    import torchvision
+
+    net = torchvision.models.VisionTransformer(
+        image_size=224, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+    data = [torch.randn(8, 3, 224, 224), torch.randint(1000, (8,))]
+    return Classifier(net), optimizer, data, None, 8
+
+
+def bert_training():
+    """Fine-tunes a BERT-base to classify sequences into two classes, without dropout."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    net = BertForSequenceClassification(
+        BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0,
+                   attn_implementation="sdpa"))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-5, weight_decay=0.01, fused=True)
+    data = [torch.randint(30522, (8, 128)), torch.randint(2, (8,))]
+    return Classifier(net), optimizer, data, None, 8
+
+
+class Llama(nn.Module):
+    """A Llama with grouped queries, of which two heads share a key-value head."""
+
+    def __init__(self, vocab):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        self.net = LlamaForCausalLM(LlamaConfig(
+            vocab_size=vocab, hidden_size=512, intermediate_size=1376, num_hidden_layers=8,
+            num_attention_heads=8, num_key_value_heads=4, use_cache=False,
+            attn_implementation="sdpa"))
+
+    def forward(self, ids, labels):
+        logits = self.net(ids).logits
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
 TRAININGS = {
     "mlp": lambda: classifier_training(Mlp(784, 512, 512, 10), 128, 784),
     "tiny-mlp": lambda: classifier_training(Mlp(64, 64, 10), 8, 64),
     "lenet": lambda: classifier_training(LeNet(), 64, 1, 28, 28),
-    "resnet18": lambda: classifier_training(ResNet18(), 32, 3, 32, 32, channels_last=True),
+    "resnet18": lambda: classifier_training(resnet18(), 32, 3, 32, 32, channels_last=True),
+    "resnet50": lambda: classifier_training(
+        resnet50(), 16, 3, 64, 64, classes=1000, channels_last=True
+    ),
+    "vit-tiny": vit_training,
     "char-gpt": lambda: gpt_training(
         12, 64, vocab=65, positions=64, layers=4, heads=4, width=128, bias=False, gelu="none"
     ),
     "gpt2": lambda: gpt_training(
         4, 64, vocab=50257, positions=1024, layers=12, heads=12, width=768, bias=True, gelu="tanh"
     ),
+    "llama": lambda: language_training(Llama(8192), 2, 256, 8192),
+    "bert-base": bert_training,
 }
 
 
@@ -188,7 +251,7 @@ def main():
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
     model, optimizer, data, max_norm, items = TRAININGS[arguments.model]()
-    run = model
+    run, count = model, sum(p.numel() for p in model.parameters())
     processes, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     if processes > 1:
         torch.distributed.init_process_group("gloo")
@@ -228,6 +291,7 @@ def main():
         "capability": torch.backends.cpu.get_cpu_capability(),
         "model": arguments.model,
         "dtype": arguments.dtype,
+        "parameters": count,
         "threads": arguments.threads,
         "processes": processes,
         "tokens_per_s": 1e3 * items * processes / measured["ms_per_step"],
