@@ -18,6 +18,16 @@ namespace {
 
 constexpr const char* kWho = "quantize_linears";
 
+// Returns whether a layer or a module around it is selected by an element.
+bool is_excluded(std::string name, const std::vector<std::string>& elements) {
+    while (!is_selected(name, elements)) {
+        const std::size_t dot = name.rfind('.');
+        if (dot == std::string::npos) return false;
+        name.resize(dot);
+    }
+    return true;
+}
+
 // Throws the errors of quantize_linears() for the policies of layers.
 void check_policies(const NamedLinears& layers) {
     for (const auto& [name, layer] : layers) {
@@ -122,7 +132,7 @@ std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
         {.targets = is_all ? std::vector<std::string>{"all-linear"} : config.target_modules,
          .pattern = config.target_pattern,
          .is_excluded =
-             [&](const std::string& name) { return is_selected(name, config.exclude_modules); }},
+             [&](const std::string& name) { return is_excluded(name, config.exclude_modules); }},
         kWho, "quantized");
     check_policies(layers);
     check_weights(model, layers);

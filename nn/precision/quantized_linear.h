@@ -37,6 +37,8 @@ struct QuantizationConfig {
     // target_pattern are empty, all Linear layers are selected.
     std::vector<std::string> target_modules = {};
     std::string target_pattern = {};
+    // Layers that are not quantized although they are selected, by the rule of target_modules. The
+    // name of a module excludes all layers inside of it.
     std::vector<std::string> exclude_modules = {};
 
     // Throws ValueError unless block_size is a power of two in [32, 4096], target_pattern is a

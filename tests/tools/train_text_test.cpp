@@ -98,6 +98,15 @@ TEST_F(TrainText, TrainsAnAdapterOnTextPairsFromJsonLines) {
                         .tensor("base_model.model.bert.pooler.dense.weight"));
 }
 
+TEST_F(TrainText, TrainsAnAdapterOverQuantizedWeights) {
+    const Arguments flags = tiny("a", {"--lora-r", "4", "--quantize", "nf4", "--lr", "0.03"});
+    const Ended ended = run(flags);
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_EQ(ended.result()["accuracy"], 1);
+    auto model = nn::BertForSequenceClassification::from_pretrained(folder_ / "bert", 2);
+    EXPECT_EQ(nn::load_adapter(model, folder_ / "a").r, 4);
+}
+
 TEST_F(TrainText, EvaluatesItsCheckpointOnAnotherFile) {
     ASSERT_EQ(run(tiny("a")).code, 0);
     std::ofstream(folder_ / "dev.csv") << "text,label\nw6 good,good\nw7 bad,bad\nw9 bad,good\n";

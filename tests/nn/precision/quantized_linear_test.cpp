@@ -127,6 +127,8 @@ TEST(QuantizeLinears, SelectsLayersByNameOrPattern) {
     EXPECT_EQ(named.value.policy, nullptr);
     EXPECT_EQ(nn::quantize_linears(matched, {.target_pattern = "attn\\.v.*"}), 1);
     EXPECT_NE(nn::quantized_policy(matched.value), nullptr);
+    Net outside = seeded_net();
+    EXPECT_EQ(nn::quantize_linears(outside, {.exclude_modules = {"attn"}}), 1);
     tests::LogCapture log;
     Net net = seeded_net();
     nn::quantize_linears(net, {.target_modules = {"query", "q_proj"}, .exclude_modules = {"k"}});
