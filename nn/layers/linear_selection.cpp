@@ -49,6 +49,7 @@ NamedLinears select_linears(Module& model, const LinearSelection& selection, con
     NamedLinears layers;
     for (const auto& [name, module] : model.named_modules()) {
         if (name.empty() || !is_target(name, *module) || selection.is_excluded(name)) continue;
+        if (dynamic_cast<const LinearPolicy*>(module) != nullptr) continue;
         auto* const layer = dynamic_cast<Linear*>(module);
         if (layer == nullptr)
             throw ValueError(str(who, ": only Linear layers can be ", verb, ": ", name, " is a ",

@@ -27,9 +27,10 @@ struct LinearSelection {
 };
 using NamedLinears = std::vector<std::pair<std::string, Linear*>>;
 
-// Returns the selected layers, each under its first name. `verb` completes the message "only Linear
-// layers can be ..." of the ValueError for a selected module that is not a Linear. Also throws
-// ValueError if no layer is selected, and for an invalid pattern. Messages begin with `who`.
+// Returns the selected layers, each under its first name, and ignores selected policies. `verb`
+// completes the message "only Linear layers can be ..." of the ValueError for a selected module
+// that is not a Linear. Also throws ValueError if no layer is selected, and for an invalid pattern.
+// Messages begin with `who`.
 NamedLinears select_linears(Module& model, const LinearSelection& selection, const char* who,
                             const char* verb);
 

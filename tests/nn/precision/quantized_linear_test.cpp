@@ -127,6 +127,7 @@ TEST(QuantizeLinears, SelectsLayersByNameOrPattern) {
     EXPECT_EQ(named.value.policy, nullptr);
     EXPECT_EQ(nn::quantize_linears(matched, {.target_pattern = "attn\\.v.*"}), 1);
     EXPECT_NE(nn::quantized_policy(matched.value), nullptr);
+    EXPECT_EQ(nn::add_lora(matched, {.target_pattern = "attn\\.v.*"}), 1);
     Net outside = seeded_net();
     EXPECT_EQ(nn::quantize_linears(outside, {.exclude_modules = {"attn"}}), 1);
     tests::LogCapture log;
