@@ -17,7 +17,9 @@ set(compiled_alone
     nn/adapters/lora.cpp
     nn/adapters/lora_config.cpp
     nn/adapters/lora_files.cpp
-    nn/precision/layerwise_casting.cpp)
+    nn/layers/linear_selection.cpp
+    nn/precision/layerwise_casting.cpp
+    nn/precision/quantized_linear.cpp)
 # By default, GCC runs its garbage collection so often that it takes an eighth of the compile time
 # of a large source.
 if(AXLE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -16,7 +16,7 @@
 namespace axle {
 namespace {
 
-constexpr const char* kOp = "quantized_linear";
+constexpr const char* kQuantizedLinear = "quantized_linear";
 constexpr std::int64_t kBlockElements = std::int64_t{1} << 20;
 
 kernels::QuantizedMatrix matrix_of(const QuantizedWeight& w) {
@@ -89,7 +89,7 @@ struct SavedWeight {
 // same.
 Tensor product(const Tensor& x_in, const Tensor& x, const QuantizedWeight& w, const Tensor& bias,
                bool transposed) {
-    return record(kOp, multiply(x, w, bias, transposed), {x_in},
+    return record(kQuantizedLinear, multiply(x, w, bias, transposed), {x_in},
                   [w = SavedWeight(w), transposed](const Grads& dy, Needs) -> Grads {
                       return {product(dy[0], dy[0], w.get(), {}, !transposed)};
                   });
@@ -161,16 +161,16 @@ Tensor dequantize_weight(const QuantizedWeight& w, DType dtype) {
 }
 
 Tensor quantized_linear(const Tensor& x_in, const QuantizedWeight& w, const Tensor& bias) {
-    const profiler::OpScope scope(kOp);
-    check_device(kOp, {&x_in, &w.values, bias.defined() ? &bias : &x_in});
-    check_floating(kOp, x_in);
+    const profiler::OpScope scope(kQuantizedLinear);
+    check_device(kQuantizedLinear, {&x_in, &w.values, bias.defined() ? &bias : &x_in});
+    check_floating(kQuantizedLinear, x_in);
     if (x_in.dim() == 0 || x_in.size(-1) != w.in)
-        throw ShapeError(str(kOp, ": the last dimension of x must be equal to the ", w.in,
-                             " input features of the weight: x ", x_in.shape()));
+        throw ShapeError(str(kQuantizedLinear, ": the last dimension of x must be equal to the ",
+                             w.in, " input features of the weight: x ", x_in.shape()));
     if (bias.defined()) {
-        check_floating(kOp, bias, "bias");
+        check_floating(kQuantizedLinear, bias, "bias");
         if (bias.shape() != Shape{w.out})
-            throw ShapeError(str(kOp, ": bias must be [", w.out, "]: ", bias.shape()));
+            throw ShapeError(str(kQuantizedLinear, ": bias must be [", w.out, "]: ", bias.shape()));
     }
     // The product adds a bias that needs no gradient.
     const bool is_trained = bias.defined() && grad_enabled() && bias.requires_grad();

@@ -16,7 +16,7 @@
 namespace axle::nn {
 namespace {
 
-constexpr const char* kWho = "quantize_linears";
+constexpr const char* kQuantizeLinears = "quantize_linears";
 
 // Returns whether a layer or a module around it is selected by an element.
 bool is_excluded(std::string name, const std::vector<std::string>& elements) {
@@ -34,12 +34,13 @@ void check_policies(const NamedLinears& layers) {
         const LinearPolicy* const policy = layer->policy.get();
         if (policy == nullptr) continue;
         if (quantized_policy(*layer) != nullptr)
-            throw UsageError(str(kWho, ": the layer ", name, " is already quantized: call ",
+            throw UsageError(str(kQuantizeLinears, ": the layer ", name,
+                                 " is already quantized: call ",
                                  "dequantize_linears() first to change its format"));
         if (policy->is_adapter())
-            throw UsageError(str(kWho, ": the layer ", name,
+            throw UsageError(str(kQuantizeLinears, ": the layer ", name,
                                  " has an adapter: quantize the model before add_lora()"));
-        throw UsageError(str(kWho, ": the layer ", name, " already has a policy: a ",
+        throw UsageError(str(kQuantizeLinears, ": the layer ", name, " already has a policy: a ",
                              type_name(typeid(*policy))));
     }
 }
@@ -49,7 +50,7 @@ void check_weights(const Module& model, const NamedLinears& layers) {
     std::unordered_map<const Impl*, std::string> selected;
     for (const auto& [name, layer] : layers) {
         if (layer->weight.device().is_meta())
-            throw DeviceError(str(kWho, ": the weight of the layer ", name,
+            throw DeviceError(str(kQuantizeLinears, ": the weight of the layer ", name,
                                   " is on the meta device and has no values"));
         selected.emplace(layer->weight.impl().get(), name);
     }
@@ -59,7 +60,7 @@ void check_weights(const Module& model, const NamedLinears& layers) {
         if (layer == selected.end()) continue;
         const auto [other, is_first] = names.emplace(layer->first, name);
         if (!is_first)
-            throw ValueError(str(kWho, ": the weight of the layer ", layer->second,
+            throw ValueError(str(kQuantizeLinears, ": the weight of the layer ", layer->second,
                                  " is tied: ", other->second, " is also ", name,
                                  "; add the layer to exclude_modules"));
     }
@@ -125,7 +126,7 @@ QuantizedLinear* quantized_policy(const Linear& layer) {
 
 std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
     config.validate();
-    check_unprepared(model, kWho, "quantize it");
+    check_unprepared(model, kQuantizeLinears, "quantize it");
     const bool is_all = config.target_modules.empty() && config.target_pattern.empty();
     const NamedLinears layers = select_linears(
         model,
@@ -133,11 +134,11 @@ std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
          .pattern = config.target_pattern,
          .is_excluded =
              [&](const std::string& name) { return is_excluded(name, config.exclude_modules); }},
-        kWho, "quantized");
+        kQuantizeLinears, "quantized");
     check_policies(layers);
     check_weights(model, layers);
-    warn_of_unused(model, kWho, "target_modules", config.target_modules);
-    warn_of_unused(model, kWho, "exclude_modules", config.exclude_modules);
+    warn_of_unused(model, kQuantizeLinears, "target_modules", config.target_modules);
+    warn_of_unused(model, kQuantizeLinears, "exclude_modules", config.exclude_modules);
 
     const WeightQuantization options{.format = config.format,
                                      .block_size = config.block_size,
@@ -149,7 +150,7 @@ std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
         try {
             quantized = quantize_weight(layer->options().transposed ? weight.t() : weight, options);
         } catch (const ValueError& error) {
-            throw ValueError(str(kWho, ": the layer ", name, ": ", error.what()));
+            throw ValueError(str(kQuantizeLinears, ": the layer ", name, ": ", error.what()));
         }
         auto policy = std::make_shared<QuantizedLinear>(std::move(quantized), config.compute_dtype);
         policy->train(layer->is_training());
@@ -160,14 +161,14 @@ std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
 }
 
 std::int64_t dequantize_linears(Module& model) {
-    constexpr const char* kWhoElse = "dequantize_linears";
-    check_unprepared(model, kWhoElse, "dequantize it");
+    constexpr const char* kDequantizeLinears = "dequantize_linears";
+    check_unprepared(model, kDequantizeLinears, "dequantize it");
     NamedLinears layers;
     for (const auto& [name, module] : model.named_modules()) {
         auto* const layer = dynamic_cast<Linear*>(module);
         if (layer == nullptr || layer->policy == nullptr) continue;
         if (layer->policy->is_adapter() && !layer->weight.defined())
-            throw UsageError(str(kWhoElse, ": the layer ", name, " has an adapter: call ",
+            throw UsageError(str(kDequantizeLinears, ": the layer ", name, " has an adapter: call ",
                                  "merge_and_unload() or unload_adapter() first"));
         if (quantized_policy(*layer) != nullptr) layers.emplace_back(name, layer);
     }

@@ -21,8 +21,8 @@ struct Net : nn::Model<Net> {
 };
 
 // A training run of an adapter with dropout, over quantized weights that depend on the seed.
-struct Training {
-    explicit Training(std::uint64_t seed, WeightFormat format) {
+struct AdapterTraining {
+    explicit AdapterTraining(std::uint64_t seed, WeightFormat format) {
         manual_seed(seed);
         net = std::make_unique<Net>();
         nn::quantize_linears(*net, {.format = format});
@@ -52,11 +52,11 @@ struct Training {
 TEST(QuantizedState, ResumesTrainingWithTheSameBits) {
     for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4}) {
         const tests::TemporaryFolder folder;
-        Training whole(1, format);
+        AdapterTraining whole(1, format);
         whole.steps(3);
         whole.accelerator.save_state(folder / "state");
         const std::vector<double> losses = whole.steps(3);
-        Training resumed(2, format);
+        AdapterTraining resumed(2, format);
         resumed.accelerator.load_state(folder / "state");
         EXPECT_EQ(resumed.steps(3), losses);
         const nn::StateDict expected = whole.net->state_dict(), state = resumed.net->state_dict();
@@ -69,9 +69,9 @@ TEST(QuantizedState, ResumesTrainingWithTheSameBits) {
 
 TEST(QuantizedState, IsRejectedWithoutChangesByAModelOfAnotherFormat) {
     const tests::TemporaryFolder folder;
-    Training nf4(1, WeightFormat::nf4);
+    AdapterTraining nf4(1, WeightFormat::nf4);
     nf4.accelerator.save_state(folder / "state");
-    Training int8(2, WeightFormat::int8);
+    AdapterTraining int8(2, WeightFormat::int8);
     const Tensor x = randn({2, 40});
     int8.net->eval();
     const Tensor before = (*int8.net)(x).detach();
