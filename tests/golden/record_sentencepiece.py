@@ -32,10 +32,10 @@ TRAIN = {
         allow_whitespace_only_pieces=True),
     "bpe_suffix": dict(
         model_type="bpe", vocab_size=600, normalization_rule_tsv="small", treat_whitespace_as_suffix=True,
-        unk_surface="<?>", pad_id=3, control_symbols=["<mask>"]),
+        unk_surface="<?>", pad_id=3, control_symbols=["<mask>"], user_defined_symbols=["ﬁ"]),
     "unigram_plain": dict(
         model_type="unigram", vocab_size=600, normalization_rule_tsv="small", add_dummy_prefix=False,
-        split_by_whitespace=False, max_sentencepiece_length=24),
+        split_by_whitespace=False, max_sentencepiece_length=24, user_defined_symbols=["Ｆｕｌｌ"]),
 }
 # Models of which every fifth normal piece is set to the type UNUSED.
 UNUSED = {"unigram_bytes", "bpe_bytes", "bpe_suffix"}

@@ -131,6 +131,16 @@ TEST(SentencePieceTokenizer, FindsPiecesAndReportsErrorsOfIdsAndTexts) {
                              [&] { (void)tokenizer.encode("a\xff"); });
 }
 
+TEST(SentencePieceTokenizer, DoesNotMergeUserDefinedPieces) {
+    const std::string model = model_of(
+        {{"<unk>", 0, 2}, {"ab", 0, 4}, {"a", -1}, {"b", -1}, {"c", -1}, {"abc", -1}, {"ca", -2}},
+        message_of([](auto& out) { out.add_enum(3, 2); }),
+        message_of([](auto& out) { out.add_bool(3, false); }));
+    const auto tokenizer = SentencePieceTokenizer::from_bytes(model);
+    EXPECT_EQ(tokenizer.encode("abcab"), (Ids{1, 4, 1}));
+    EXPECT_EQ(tokenizer.encode("abca"), (Ids{1, 6}));
+}
+
 TEST(SentencePieceTokenizer, RejectsInvalidModels) {
     const auto expect_rejected = [](const std::string& model, const char* message) {
         expect_error<ValueError>({"not a ", message},
