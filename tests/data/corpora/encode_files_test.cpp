@@ -12,7 +12,7 @@
 #include "data/tokenizers/pretrained_tokenizer.h"
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/data/tables/written.h"
+#include "tests/data/corpora/text_file.h"
 #include "tests/data/tokenizers/golden.h"
 #include "tests/temporary_folder.h"
 
@@ -24,10 +24,10 @@ using testing::ElementsAre;
 using tests::expect_error;
 using tests::FolderStorage;
 using tests::TemporaryFolder;
-using tests::written;
+using tests::text_file;
 using Ids = std::vector<std::int64_t>;
 
-Ids ids_of(const Tokens& tokens) {
+Ids token_ids(const Tokens& tokens) {
     Ids ids(static_cast<std::size_t>(tokens.size()));
     tokens.copy(0, ids);
     return ids;
@@ -35,7 +35,7 @@ Ids ids_of(const Tokens& tokens) {
 
 // Returns a tokenizer of words with spaces between them: "a" is 1, "b" is 2, "</s>" is 3, and other
 // words are 0. The post-processor adds "<s>", which is 4.
-PretrainedTokenizer words(std::int64_t largest = 4) {
+PretrainedTokenizer word_tokenizer(std::int64_t largest = 4) {
     json file = {
         {"model",
          {{"type", "WordLevel"},
@@ -72,7 +72,7 @@ TEST(EncodeFiles, WritesTheTokensOfTheCompleteTextForEachNumberOfThreads) {
         for (const std::vector<std::string>& line_ends :
              {std::vector<std::string>{"\n"}, {"\r\n"}, {"\n", " \n", "\n\n", "\n \n", "\n\t"}}) {
             const std::string text = long_text(recorded, line_ends);
-            const std::string path = written(folder, text, "text.txt");
+            const std::string path = text_file(folder, text, "text.txt");
             const Ids expected = tokenizer.encode_ids(text, false);
             for (const int threads : {1, 3}) {
                 const EncodedFiles result =
@@ -80,7 +80,7 @@ TEST(EncodeFiles, WritesTheTokensOfTheCompleteTextForEachNumberOfThreads) {
                 EXPECT_EQ(result.tokens, std::ssize(expected));
                 EXPECT_EQ(result.documents, 1);
                 // A comparison with EXPECT_EQ would print all ids.
-                EXPECT_TRUE(ids_of(Tokens::open(folder / "out.bin")) == expected);
+                EXPECT_TRUE(token_ids(Tokens::open(folder / "out.bin")) == expected);
             }
         }
     }
@@ -89,18 +89,18 @@ TEST(EncodeFiles, WritesTheTokensOfTheCompleteTextForEachNumberOfThreads) {
 TEST(EncodeFiles, EncodesFilesOfAllFormatsInSequence) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::filesystem::create_directory(folder / "data");
-    written(folder, "a a\nb\n", "data/1.txt");
-    written(folder, "{\"text\": \"b\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"a a\"}\n",
-            "data/2.jsonl");
-    written(folder, "id,text\n1,a\n2,\"a\nb\"\n3,\n4,NA\n", "data/3.csv");
-    written(folder, "text\tid\nb b\t1\n", "data/4.tsv");
-    written(folder, "", "data/5.txt");
+    text_file(folder, "a a\nb\n", "data/1.txt");
+    text_file(folder, "{\"text\": \"b\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"a a\"}\n",
+              "data/2.jsonl");
+    text_file(folder, "id,text\n1,a\n2,\"a\nb\"\n3,\n4,NA\n", "data/3.csv");
+    text_file(folder, "text\tid\nb b\t1\n", "data/4.tsv");
+    text_file(folder, "", "data/5.txt");
     std::vector<EncodeProgress> progress;
     EncodeFilesOptions options{
         .end_id = 3, .on_progress = [&](const EncodeProgress& now) { progress.push_back(now); }};
     const auto encoded = [&](const std::vector<std::string>& paths) {
-        encode_files(words(), paths, folder / "out.bin", options);
-        return ids_of(Tokens::open(folder / "out.bin"));
+        encode_files(word_tokenizer(), paths, folder / "out.bin", options);
+        return token_ids(Tokens::open(folder / "out.bin"));
     };
     EXPECT_THAT(encoded({folder / "data"}),
                 ElementsAre(1, 1, 2, 3, 2, 3, 1, 1, 3, 1, 3, 1, 2, 3, 3, 0, 3, 2, 2, 3));
@@ -125,10 +125,10 @@ TEST(EncodeFiles, CountsDocumentsThatAreEncodedInSeveralSteps) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string lines;
     for (int i = 0; i < 10'000; ++i) lines += "a b\n";
-    const std::string path = written(folder, lines, "text.txt");
+    const std::string path = text_file(folder, lines, "text.txt");
     for (const int threads : {1, 2}) {
         const EncodedFiles result =
-            encode_files(words(), {path}, folder / "out.bin",
+            encode_files(word_tokenizer(), {path}, folder / "out.bin",
                          {.texts = {.sample_by = SampleBy::line}, .num_threads = threads});
         EXPECT_EQ(result.documents, 10'000);
         EXPECT_EQ(result.tokens, 20'000);
@@ -137,9 +137,9 @@ TEST(EncodeFiles, CountsDocumentsThatAreEncodedInSeveralSteps) {
 
 TEST(EncodeFiles, AcceptsOtherTokenizers) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string path = written(folder, "a\nb", "text.txt");
+    const std::string path = text_file(folder, "a\nb", "text.txt");
     encode_files(ByteTokenizer(), {path}, folder / "out.bin", {.end_id = 0});
-    EXPECT_THAT(ids_of(Tokens::open(folder / "out.bin")), ElementsAre('a', '\n', 'b', 0));
+    EXPECT_THAT(token_ids(Tokens::open(folder / "out.bin")), ElementsAre('a', '\n', 'b', 0));
     expect_error<ValueError>({"encode_files: add_special_tokens needs a tokenizer.json"}, [&] {
         encode_files(ByteTokenizer(), {path}, folder / "out.bin", {.add_special_tokens = true});
     });
@@ -147,32 +147,33 @@ TEST(EncodeFiles, AcceptsOtherTokenizers) {
 
 TEST(EncodeFiles, WritesShardsAndChoosesTheBytesOfTheirTokens) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string path = written(folder, "a b b a a", "text.txt");
-    encode_files(words(), {path}, folder / "shards", {.shard_tokens = 2});
+    const std::string path = text_file(folder, "a b b a a", "text.txt");
+    encode_files(word_tokenizer(), {path}, folder / "shards", {.shard_tokens = 2});
     EXPECT_EQ(std::filesystem::file_size(folder / "shards/00001.bin"), 4u);
-    EXPECT_THAT(ids_of(Tokens::open(folder / "shards")), ElementsAre(1, 2, 2, 1, 1));
-    encode_files(words(65536), {path}, folder / "shards", {.shard_tokens = 4});
+    EXPECT_THAT(token_ids(Tokens::open(folder / "shards")), ElementsAre(1, 2, 2, 1, 1));
+    encode_files(word_tokenizer(65536), {path}, folder / "shards", {.shard_tokens = 4});
     EXPECT_EQ(std::filesystem::file_size(folder / "shards/00000.u32.bin"), 16u);
-    EXPECT_THAT(ids_of(Tokens::open(folder / "shards")), ElementsAre(1, 2, 2, 1, 1));
-    encode_files(words(65536), {path}, folder / "a.u32.bin");
+    EXPECT_THAT(token_ids(Tokens::open(folder / "shards")), ElementsAre(1, 2, 2, 1, 1));
+    encode_files(word_tokenizer(65536), {path}, folder / "a.u32.bin");
     EXPECT_EQ(std::filesystem::file_size(folder / "a.u32.bin"), 20u);
-    encode_files(words(65535), {path}, folder / "a.bin");
+    encode_files(word_tokenizer(65535), {path}, folder / "a.bin");
     EXPECT_EQ(std::filesystem::file_size(folder / "a.bin"), 10u);
-    expect_error<ValueError>({"encode_files: the 65537 tokens of the vocabulary do not fit in 2 "
-                              "bytes: ",
-                              "a name that ends in .u32.bin"},
-                             [&] { encode_files(words(65536), {path}, folder / "a.bin"); });
+    expect_error<ValueError>(
+        {"encode_files: the 65537 tokens of the vocabulary do not fit in 2 "
+         "bytes: ",
+         "a name that ends in .u32.bin"},
+        [&] { encode_files(word_tokenizer(65536), {path}, folder / "a.bin"); });
 }
 
 TEST(EncodeFiles, ReportsTheFirstErrorWithFileAndLineAndKeepsTheOutput) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string out = written(folder, "kept", "out.bin");
+    const std::string out = text_file(folder, "kept", "out.bin");
     const auto expect_rejected = [&](const std::string& name, const std::string& text,
                                      const std::string& message, EncodeFilesOptions options = {}) {
-        const std::string path = written(folder, text, name);
+        const std::string path = text_file(folder, text, name);
         for (options.num_threads = 1; options.num_threads < 5; ++options.num_threads)
             expect_error<FileError>({(path + message).c_str()},
-                                    [&] { encode_files(words(), {path}, out, options); });
+                                    [&] { encode_files(word_tokenizer(), {path}, out, options); });
         std::filesystem::remove(path);
         EXPECT_EQ(read_file(out), "kept");
         EXPECT_EQ(folder.count(), 1u);  // no temporary file is left
@@ -193,24 +194,24 @@ TEST(EncodeFiles, ReportsTheFirstErrorWithFileAndLineAndKeepsTheOutput) {
     const auto strict = PretrainedTokenizer::from_json(
         R"({"model": {"type": "WordLevel", "vocab": {"a": 0}},
             "pre_tokenizer": {"type": "WhitespaceSplit"}})");
-    const std::string path = written(folder, "a a\n\na q\n", "a.txt");
+    const std::string path = text_file(folder, "a a\n\na q\n", "a.txt");
     expect_error<FileError>({(path + ": line 3: encode: the word 'q' is unknown").c_str()}, [&] {
         encode_files(strict, {path}, out, {.texts = {.sample_by = SampleBy::line}});
     });
-    const std::string empty = written(folder, " \n", "b.txt");
+    const std::string empty = text_file(folder, " \n", "b.txt");
     expect_error<FileError>({"encode_files: the texts have no tokens: ", "b.txt"},
-                            [&] { encode_files(words(), {empty}, out); });
+                            [&] { encode_files(word_tokenizer(), {empty}, out); });
     expect_error<FileError>({(folder / "missing").c_str()},
-                            [&] { encode_files(words(), {folder / "missing"}, out); });
+                            [&] { encode_files(word_tokenizer(), {folder / "missing"}, out); });
     EXPECT_EQ(read_file(out), "kept");
 }
 
 TEST(EncodeFiles, RejectsInvalidOptions) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string path = written(folder, "a", "text.txt");
+    const std::string path = text_file(folder, "a", "text.txt");
     const auto expect_rejected = [&](const EncodeFilesOptions& options, const char* message) {
-        expect_error<ValueError>({message},
-                                 [&] { encode_files(words(), {path}, folder / "a.bin", options); });
+        expect_error<ValueError>(
+            {message}, [&] { encode_files(word_tokenizer(), {path}, folder / "a.bin", options); });
     };
     expect_rejected({.num_threads = 0},
                     "encode_files: num_threads must be from 1 to 1024: it is 0");
@@ -222,7 +223,7 @@ TEST(EncodeFiles, RejectsInvalidOptions) {
                     "encode_files: add_special_tokens cannot be used for text files that are read "
                     "in parts");
     expect_error<ValueError>({"TextReader: needs at least one path"},
-                             [&] { encode_files(words(), {}, folder / "a.bin"); });
+                             [&] { encode_files(word_tokenizer(), {}, folder / "a.bin"); });
     EXPECT_EQ(folder.count(), 1u);
 }
 

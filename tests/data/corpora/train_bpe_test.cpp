@@ -11,7 +11,7 @@
 #include "data/tokenizers/pretrained_tokenizer.h"
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/data/tables/written.h"
+#include "tests/data/corpora/text_file.h"
 #include "tests/data/tokenizers/golden.h"
 #include "tests/temporary_folder.h"
 
@@ -22,16 +22,16 @@ using nlohmann::json;
 using tests::expect_error;
 using tests::FolderStorage;
 using tests::TemporaryFolder;
-using tests::written;
+using tests::text_file;
 using Strings = std::vector<std::string>;
 
-TrainBpeOptions options_of(const json& row, int num_threads = 1) {
+TrainBpeOptions training_options(const json& row, int num_threads = 1) {
     return {.trainer = {.vocab_size = row[0], .min_frequency = row[1], .special_tokens = row[2]},
             .num_threads = num_threads};
 }
 
 // Expects the recorded tokenizer.json, and shows only the first merge that differs.
-void expect_equal(const std::string& file, const json& row) {
+void expect_trained(const std::string& file, const json& row) {
     SCOPED_TRACE(str("vocab_size ", row[0], ", min_frequency ", row[1]));
     const json trained = json::parse(file);
     const json &merges = trained["model"]["merges"], &expected = row[3]["model"]["merges"];
@@ -45,11 +45,11 @@ void expect_equal(const std::string& file, const json& row) {
 TEST(TrainBpe, WritesTheTokenizerOfTheTokenizersLibraryForTextFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const json recorded = tests::golden_tokenizer("bpe_training");
-    const std::string path = written(folder, recorded["text"].get<std::string>(), "text.txt");
+    const std::string path = text_file(folder, recorded["text"].get<std::string>(), "text.txt");
     ASSERT_GE(recorded["files"].size(), 6u);
     for (const json& row : recorded["files"]) {
-        expect_equal(train_bpe({path}, options_of(row)), row);
-        expect_equal(train_bpe({path}, options_of(row, 3)), row);
+        expect_trained(train_bpe({path}, training_options(row)), row);
+        expect_trained(train_bpe({path}, training_options(row, 3)), row);
     }
 }
 
@@ -67,15 +67,15 @@ TEST(TrainBpe, WritesTheTokenizerOfTheTokenizersLibraryForRows) {
     lines.close();
     ASSERT_GE(recorded["rows"].size(), 2u);
     for (const json& row : recorded["rows"]) {
-        TrainBpeOptions options = options_of(row, 2);
+        TrainBpeOptions options = training_options(row, 2);
         options.column = "body";
-        expect_equal(train_bpe({folder / "rows.jsonl"}, options), row);
+        expect_trained(train_bpe({folder / "rows.jsonl"}, options), row);
         // The order of the texts and the trainers that count their words make no difference.
         std::ranges::reverse(rows);
         BpeTrainer first(options.trainer), second(options.trainer);
         for (std::size_t i = 0; i < rows.size(); ++i) (i % 3 == 0 ? first : second).add(rows[i]);
         first.add(second);
-        expect_equal(first.train(), row);
+        expect_trained(first.train(), row);
     }
 }
 
@@ -144,7 +144,7 @@ TEST(BpeTrainer, RejectsInvalidOptionsAndTexts) {
     expect_error<ValueError>({"train_bpe: num_threads must be from 1 to 1024: it is 0"},
                              [&] { train_bpe({"text.txt"}, {.num_threads = 0}); });
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string path = written(folder, "ok\nbr\xc3(ken\n", "text.txt");
+    const std::string path = text_file(folder, "ok\nbr\xc3(ken\n", "text.txt");
     expect_error<FileError>({path.c_str(), ": line 2: byte 5: the text is not valid UTF-8"},
                             [&] { train_bpe({path}, {.num_threads = 2}); });
 }

@@ -23,7 +23,7 @@ using tests::FolderStorage;
 using tests::TemporaryFolder;
 using Ids = std::vector<std::int64_t>;
 
-Ids ids_of(const Tokens& tokens) {
+Ids written_ids(const Tokens& tokens) {
     Ids ids(static_cast<std::size_t>(tokens.size()));
     tokens.copy(0, ids);
     return ids;
@@ -68,13 +68,14 @@ TEST(TokenWriter, WritesShardsThatAreReadInSequence) {
                 ElementsAre("00000.bin", "00001.bin", "00002.bin", "00003.bin", "00004.bin"));
     EXPECT_EQ(std::filesystem::file_size(path + "/00004.bin"), 1000u);
     const Tokens tokens = Tokens::open(path, {.vocab_size = 65536});
-    EXPECT_EQ(ids_of(tokens), all);
+    EXPECT_EQ(written_ids(tokens), all);
     EXPECT_EQ(tokens[999], all[999]);
     EXPECT_EQ(tokens[1000], all[1000]);
     EXPECT_EQ(tokens.max(), all.back());
     // Parts that begin and end within shards.
     for (const auto& [begin, end] : {std::pair(0, 1000), {1000, 2000}, {999, 3001}, {4499, 4500}})
-        EXPECT_EQ(ids_of(tokens.slice(begin, end)), Ids(all.begin() + begin, all.begin() + end));
+        EXPECT_EQ(written_ids(tokens.slice(begin, end)),
+                  Ids(all.begin() + begin, all.begin() + end));
     const BlockDataset blocks(tokens, 8);
     EXPECT_EQ(blocks.get(124)["labels"].tensor().to_vector().back(), all[1000]);
     EXPECT_THROW(Tokens::open(path, {.vocab_size = 100}), FileError);
@@ -91,13 +92,13 @@ TEST(TokenWriter, ReplacesOnlyFoldersOfShards) {
     write({1, 2, 3});
     write({4});
     EXPECT_THAT(list_folder(path), ElementsAre("00000.u32.bin"));
-    EXPECT_THAT(ids_of(Tokens::open(path)), ElementsAre(4));
+    EXPECT_THAT(written_ids(Tokens::open(path)), ElementsAre(4));
     EXPECT_EQ(folder.count(), 1u);
     write_file_atomically(path + "/notes.txt", "notes");
     expect_error<FileError>(
         {path.c_str(), "the folder has other contents than shards", "notes.txt"},
         [&] { write({5}); });
-    EXPECT_THAT(ids_of(Tokens::open(path)), ElementsAre(4));
+    EXPECT_THAT(written_ids(Tokens::open(path)), ElementsAre(4));
     std::filesystem::remove_all(path);
     write_file_atomically(path, "file");
     expect_error<FileError>({path.c_str(), "exists and is not a folder of shards"},

@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 #include "tests/close.h"
-#include "tests/data/tables/written.h"
+#include "tests/data/corpora/text_file.h"
 #include "tests/data/tokenizers/golden.h"
 
 namespace axle::data {
@@ -33,7 +33,7 @@ std::string decode_base64(std::string_view text) {
     return bytes;
 }
 
-void expect_recorded(const std::string& name, std::size_t lines = 700) {
+void expect_recorded_pieces(const std::string& name, std::size_t lines = 700) {
     const json recorded = tests::golden_tokenizer("sentencepiece_" + name);
     const auto tokenizer =
         SentencePieceTokenizer::from_bytes(decode_base64(recorded["model"].get<std::string>()));
@@ -54,41 +54,43 @@ void expect_recorded(const std::string& name, std::size_t lines = 700) {
         EXPECT_EQ(tokenizer.decode(row[0].get<Ids>()), row[1].get<std::string>()) << row[0];
 }
 
-TEST(SentencePieceTokenizer, EqualsSentencePieceForAUnigramModel) { expect_recorded("unigram"); }
+TEST(SentencePieceTokenizer, EqualsSentencePieceForAUnigramModel) {
+    expect_recorded_pieces("unigram");
+}
 
 TEST(SentencePieceTokenizer, EqualsSentencePieceForUnigramModelsWithBytesAndUserDefinedPieces) {
-    expect_recorded("unigram_bytes");
+    expect_recorded_pieces("unigram_bytes");
 }
 
 TEST(SentencePieceTokenizer, EqualsSentencePieceForModelsThatNormalizeDecodedTexts) {
-    expect_recorded("unigram_plain");
+    expect_recorded_pieces("unigram_plain");
 }
 
 TEST(SentencePieceTokenizer, EqualsSentencePieceForBpeModelsWithBytesAndUserDefinedPieces) {
-    expect_recorded("bpe_bytes");
+    expect_recorded_pieces("bpe_bytes");
 }
 
 TEST(SentencePieceTokenizer, EqualsSentencePieceForBpeModelsWithSpacesAtTheEndOfWords) {
-    expect_recorded("bpe_suffix");
+    expect_recorded_pieces("bpe_suffix");
 }
 
 TEST(SentencePieceTokenizer, EqualsSentencePieceForLongTextsWithNearTies) {
-    expect_recorded("sums", 1);
+    expect_recorded_pieces("sums", 1);
 }
 
 // The fields of a piece in a model file.
-struct Piece {
+struct PieceFields {
     std::string text;
     float score = 0;
     int type = 1;
 };
 
 // Returns a model file. `training` and `normalization` are the fields of the messages.
-std::string model_of(const std::vector<Piece>& pieces, const std::string& training = "",
+std::string model_of(const std::vector<PieceFields>& pieces, const std::string& training = "",
                      const std::string& normalization = "") {
     std::string model;
     protozero::pbf_writer out(model);
-    for (const Piece& piece : pieces) {
+    for (const PieceFields& piece : pieces) {
         protozero::pbf_writer fields(out, 1);
         fields.add_string(1, piece.text);
         fields.add_float(2, piece.score);
@@ -146,7 +148,7 @@ TEST(SentencePieceTokenizer, RejectsInvalidModels) {
         expect_error<ValueError>({"not a ", message},
                                  [&] { SentencePieceTokenizer::from_bytes(model); });
     };
-    const Piece unknown = {"<unk>", 0, 2};
+    const PieceFields unknown = {"<unk>", 0, 2};
     const std::string valid = model_of({unknown, {"a"}});
     EXPECT_EQ(SentencePieceTokenizer::from_bytes(valid).vocab_size(), 2);
     expect_rejected("", "must have one unknown piece: it has 0");
@@ -180,7 +182,7 @@ TEST(SentencePieceTokenizer, RejectsInvalidModels) {
         model_of({unknown}, "", message_of([](auto& out) { out.add_string(2, "\x08"); })),
         "the character map is truncated");
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string path = tests::written(folder, "text", "tokenizer.model");
+    const std::string path = tests::text_file(folder, "text", "tokenizer.model");
     expect_error<FileError>({path.c_str(), ": not a "},
                             [&] { SentencePieceTokenizer::from_file(path); });
     expect_error<FileError>({(folder / "missing").c_str()},
