@@ -1,7 +1,8 @@
 // Compares tokenizers with the results that tests/golden/record_sentencepiece.py has recorded.
 #include "data/sentencepiece/sentencepiece.h"
 
-#include <fstream>
+#include <filesystem>
+#include <limits>
 
 #include <gtest/gtest.h>
 #include <protozero/pbf_writer.hpp>
@@ -184,6 +185,9 @@ TEST(SentencePieceTokenizer, RejectsInvalidModels) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = tests::text_file(folder, "text", "tokenizer.model");
     expect_error<FileError>({path.c_str(), ": not a "},
+                            [&] { SentencePieceTokenizer::from_file(path); });
+    std::filesystem::resize_file(path, (std::size_t{64} << 20) + 1);
+    expect_error<FileError>({path.c_str(), "67108864"},
                             [&] { SentencePieceTokenizer::from_file(path); });
     expect_error<FileError>({(folder / "missing").c_str()},
                             [&] { SentencePieceTokenizer::from_file(folder / "missing"); });
