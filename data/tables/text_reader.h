@@ -33,7 +33,7 @@ struct FileText {
 // Reads the texts of several files in sequence. The name of a file determines its format: *.jsonl,
 // *.json and *.ndjson are JSON lines, *.csv and *.tsv are tables with a header, and other files are
 // text files. Files are mapped, so that a large file needs no memory. Empty files have no texts.
-// Used by one thread.
+// Used by one thread; other threads can call location().
 class TextReader {
   public:
     // Each path is a file, or a folder, which stands for its files in the order of their names,
