@@ -21,6 +21,9 @@ static_assert(std::endian::native == std::endian::little,
 // The number of ids that are converted together.
 constexpr std::size_t kIdsAtOnce = std::size_t{1} << 16;
 
+// The names of more shards would not be sorted.
+constexpr std::int64_t kMaxShards = 100'000;
+
 // Creates a folder next to `path`, with an unused name, and returns its path.
 std::string new_folder_beside(const std::string& path) {
     std::random_device random;
@@ -44,9 +47,8 @@ void check_replaceable(const std::string& folder) {
 }
 
 std::string shard_name(std::int64_t number, int bytes) {
-    std::string digits = std::to_string(number);
-    if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
-    return digits + (bytes == 4 ? ".u32.bin" : ".bin");
+    const std::string digits = std::to_string(number);
+    return std::string(5 - digits.size(), '0') + digits + (bytes == 4 ? ".u32.bin" : ".bin");
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ int token_bytes(const std::string& path, int bytes) {
 bool is_shard_name(const std::string& name) {
     const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
     const std::string rest = name.substr(digits);
-    return digits >= 5 && (rest == ".bin" || rest == ".u32.bin");
+    return digits == 5 && (rest == ".bin" || rest == ".u32.bin");
 }
 
 TokenWriter::TokenWriter(const std::string& path, TokenWriterOptions options)
@@ -102,6 +104,9 @@ void TokenWriter::write(std::span<const std::int64_t> ids) {
             const std::int64_t in_shard = size_ % shard_tokens_;
             n = static_cast<std::size_t>(
                 std::min(static_cast<std::int64_t>(n), shard_tokens_ - in_shard));
+            if (file_ == nullptr && shards_ == kMaxShards)
+                throw ValueError(str("TokenWriter: more than ", kMaxShards, " shards of ",
+                                     shard_tokens_, " tokens; shard_tokens must be larger"));
             if (file_ == nullptr)
                 file_ =
                     std::make_unique<AtomicFile>(temporary_ + "/" + shard_name(shards_++, bytes_));

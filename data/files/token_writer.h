@@ -38,7 +38,7 @@ class TokenWriter {
     TokenWriter& operator=(const TokenWriter&) = delete;
 
     // Appends ids. Throws ValueError if one of them is negative or does not fit into the bytes of a
-    // token.
+    // token, and for more than 100,000 shards.
     void write(std::span<const std::int64_t> ids);
     // Returns the number of tokens that were written.
     std::int64_t size() const { return size_; }

@@ -106,6 +106,14 @@ TEST(TokenWriter, ReplacesOnlyFoldersOfShards) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
+TEST(TokenWriter, RejectsMoreThanAHundredThousandShardsInALongRun) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    TokenWriter writer(folder / "shards", {.shard_tokens = 1});
+    writer.write(Ids(100'000));
+    expect_error<ValueError>({"TokenWriter: more than 100000 shards of 1 tokens"},
+                             [&] { writer.write(Ids(1)); });
+}
+
 TEST(TokenWriter, RejectsInvalidOptionsAndIds) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     EXPECT_THROW(TokenWriter(folder / "a.bin", {.bytes = 3}), ValueError);
