@@ -153,8 +153,9 @@ void adjust_sharpness(const ByteImage& image, double factor) {
 
 void posterize(const ByteImage& image, int bits) {
     const auto mask = static_cast<std::uint8_t>(0xFF00 >> bits);
+    std::uint8_t* x = image.data;  // a copy, which the writes below cannot change
     const std::int64_t n = image.channels * image.pixels();
-    for (std::int64_t i = 0; i < n; ++i) image.data[i] &= mask;
+    for (std::int64_t i = 0; i < n; ++i) x[i] &= mask;
 }
 
 void solarize(const ByteImage& image, double threshold) {

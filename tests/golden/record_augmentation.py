@@ -35,6 +35,7 @@ image("rgb", 3, 17, 23)
 image("gray", 1, 17, 23)
 image("square", 3, 14, 14)
 image("large", 3, 48, 40)
+image("wide", 1, 97, 131)
 TENSORS["low"] = TENSORS["rgb"] // 4 + 60
 TENSORS["flat"] = torch.full((3, 5, 4), 77, dtype=torch.uint8)
 TENSORS["narrow"] = TENSORS["rgb"][:, :, :2].contiguous()
@@ -88,6 +89,7 @@ def cases():
     for name in ("shear_x", "shear_y"):
         for level in (0.0, 0.033, -0.297, 0.99):
             yield name, level, ("rgb", "gray") if level == 0.99 else ("large",)
+    yield "shear_y", -0.2, ("wide",)  # depends on the last bit of positions
     for name in ("translate_x", "translate_y"):
         for pixels in (0, 1, -5, 32):
             yield name, pixels, ("rgb",)
