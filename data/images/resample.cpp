@@ -5,11 +5,21 @@
 #include <cmath>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace axle::data {
 namespace {
 
 constexpr int kPrecision = 32 - 8 - 2;  // the bits of a weight after the binary point
 constexpr std::int32_t kHalf = 1 << (kPrecision - 1);
+
+#if defined(__SSE2__)
+constexpr bool kHasBlocks = true;
+#else
+constexpr bool kHasBlocks = false;
+#endif
 
 double triangle_weight(double x) { return std::max(1 - std::abs(x), 0.0); }
 
@@ -58,6 +68,33 @@ Resampler::Weights::Weights(std::int64_t from, std::int64_t to, Interpolation fi
     }
 }
 
+// Blocks are slower than single products for few input pixels, and their sums of low parts would
+// overflow for many.
+Resampler::Blocks::Blocks(const Weights& weights, std::int64_t from) : length(0) {
+    std::int64_t most = 0;
+    const std::size_t count = weights.begin.size();
+    for (std::size_t i = 0; i < count; ++i)
+        most = std::max(most, weights.end[i] - weights.begin[i]);
+    const std::int64_t whole = (most + kLanes - 1) / kLanes * kLanes;
+    if (!kHasBlocks || most < 4 || count < 4 || whole > from || whole > 4096) return;
+    length = whole;
+    low.resize(count * static_cast<std::size_t>(whole));
+    high.resize(low.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        // The first input pixels of a block at the end of a line have weights of zero.
+        begin.push_back(std::min(weights.begin[i], from - whole));
+        for (std::int64_t k = weights.begin[i]; k < weights.end[i]; ++k) {
+            const std::int32_t weight =
+                weights.weights[i * static_cast<std::size_t>(weights.most) +
+                                static_cast<std::size_t>(k - weights.begin[i])];
+            const std::size_t at =
+                i * static_cast<std::size_t>(whole) + static_cast<std::size_t>(k - begin.back());
+            high[at] = static_cast<std::int16_t>(weight >> kLowBits);
+            low[at] = static_cast<std::int16_t>(weight & ((1 << kLowBits) - 1));
+        }
+    }
+}
+
 // If a height shrinks by more than twice as many pixels as the width, Pillow 13 filters columns
 // first, which changes how pixels are rounded.
 Resampler::Resampler(Size2 from, Size2 to, Interpolation filter)
@@ -65,7 +102,8 @@ Resampler::Resampler(Size2 from, Size2 to, Interpolation filter)
       to_(to),
       columns_first_(from.h > to.h && from.h - to.h > 2 * (from.w - to.w)),
       across_(from.w, to.w, filter),
-      down_(from.h, to.h, filter) {}
+      down_(from.h, to.h, filter),
+      blocks_(across_, from.w) {}
 
 void Resampler::operator()(const std::uint8_t* plane, std::int64_t stride, std::uint8_t* result) {
     if (from_.h == to_.h) return resize_rows(plane, stride, to_.h, result);
@@ -83,11 +121,57 @@ void Resampler::operator()(const std::uint8_t* plane, std::int64_t stride, std::
     resize_columns(between_.data(), to_.w, top, to_.w, result);
 }
 
+#if defined(__SSE2__)
+void Resampler::resize_row_in_blocks(const std::uint8_t* row, std::uint8_t* to) const {
+    const std::int64_t* begin = blocks_.begin.data();
+    const std::int64_t length = blocks_.length, width = to_.w;
+    const __m128i zero = _mm_setzero_si128(), half = _mm_set1_epi32(kHalf);
+    // Returns four sums of products of output pixel x, whose sum is its value without kHalf.
+    const auto parts = [&](std::int64_t x) {
+        const std::uint8_t* pixels = row + begin[x];
+        const std::int16_t *low = blocks_.low.data() + x * length,
+                           *high = blocks_.high.data() + x * length;
+        const auto load = [](const std::int16_t* from) {
+            return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+        };
+        __m128i low_sum = zero, high_sum = zero;
+        for (std::int64_t k = 0; k < length; k += kLanes) {
+            const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels + k));
+            const __m128i words = _mm_unpacklo_epi8(bytes, zero);
+            low_sum = _mm_add_epi32(low_sum, _mm_madd_epi16(words, load(low + k)));
+            high_sum = _mm_add_epi32(high_sum, _mm_madd_epi16(words, load(high + k)));
+        }
+        return _mm_add_epi32(low_sum, _mm_slli_epi32(high_sum, kLowBits));
+    };
+    const auto add_pairs = [](__m128i a, __m128i b) {  // a0 + a2, b0 + b2, a1 + a3, b1 + b3
+        return _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+    };
+    for (std::int64_t x = 0; x < width; x += 4) {
+        x = std::min(x, width - 4);  // the last four pixels may overlap the ones before
+        const __m128i first = add_pairs(parts(x), parts(x + 1));
+        const __m128i second = add_pairs(parts(x + 2), parts(x + 3));
+        const __m128i sums =
+            _mm_add_epi32(_mm_unpacklo_epi64(first, second), _mm_unpackhi_epi64(first, second));
+        const __m128i values = _mm_srai_epi32(_mm_add_epi32(sums, half), kPrecision);
+        const __m128i bytes = _mm_packus_epi16(_mm_packs_epi32(values, zero), zero);
+        const std::int32_t four = _mm_cvtsi128_si32(bytes);
+        std::memcpy(to + x, &four, sizeof four);
+    }
+}
+#else
+void Resampler::resize_row_in_blocks(const std::uint8_t*, std::uint8_t*) const {}
+#endif
+
 void Resampler::resize_rows(const std::uint8_t* rows, std::int64_t stride, std::int64_t count,
                             std::uint8_t* to) const {
     if (from_.w == to_.w) {
         for (std::int64_t y = 0; y < count; ++y)
             std::memcpy(to + y * to_.w, rows + y * stride, static_cast<std::size_t>(to_.w));
+        return;
+    }
+    if (blocks_.length > 0) {
+        for (std::int64_t y = 0; y < count; ++y)
+            resize_row_in_blocks(rows + y * stride, to + y * to_.w);
         return;
     }
     for (std::int64_t y = 0; y < count; ++y, rows += stride)
