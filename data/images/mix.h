@@ -91,9 +91,9 @@ struct MixedOptions {
 // index of its first sample, and not on the number of workers or on resuming. get() mixes a sample
 // with itself, so that it has the shapes of a row of a batch.
 //
-// Pass this dataset to the loader. A dataset or a collate_fn on top of it reads sample by sample,
-// so that nothing is mixed. get() and get_batch() throw IndexError if a sample has no entry `image`
-// or `label`, and ValueError if an entry is not a tensor.
+// Pass this dataset to the loader. A collate_fn, or a dataset that reads single samples of this
+// dataset, gets samples that are not mixed. get() and get_batch() throw IndexError if a sample has
+// no entry `image` or `label`, and ValueError if an entry is not a tensor.
 class MixedDataset final : public Dataset {
   public:
     // Throws UsageError if the dataset is null, or if there is no transform or an empty one.

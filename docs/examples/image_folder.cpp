@@ -7,7 +7,10 @@
 
 #include <axle/accel/tracking/png.h>
 #include <axle/axle.h>
+#include <axle/data/images/auto_augment.h>
 #include <axle/data/images/image_folder.h>
+#include <axle/data/images/mix.h>
+#include <axle/data/images/random_erasing.h>
 #include <axle/data/images/resize.h>
 
 using axle::Tensor;
@@ -78,6 +81,25 @@ double train() {
     return accuracy.compute();
 }
 
+void augment() {
+    const data::DecodeOptions gray = {.mode = data::ImageMode::gray};
+    // [augment]
+    const data::ImageFolder images("shapes/train", gray);
+    const std::int64_t classes = std::ssize(images.classes());
+    const auto augmented = data::TransformedDataset(
+        images,
+        data::Compose({data::RandomResizedCrop(28), data::RandomHorizontalFlip(),
+                       data::TrivialAugmentWide(), data::ToFloat(), data::Normalize({0.3}, {0.3}),
+                       data::RandomErasing({.p = 0.25})}),
+        {.seed = 1});
+    const data::MixedDataset mixed(augmented, {data::MixUp(classes, 0.2), data::CutMix(classes)},
+                                   {.seed = 1});
+    data::DataLoader loader(mixed, {.batch_size = 16, .shuffle = true, .num_workers = 2});
+    for (auto& batch : loader)  // the labels are probabilities: targets of cross_entropy()
+        check(batch["label"].tensor().shape() == axle::Shape{16, classes});
+    // [/augment]
+}
+
 }  // namespace
 
 int main() {
@@ -89,4 +111,5 @@ int main() {
     }
     axle::manual_seed(1);
     check(train() > 0.9);
+    augment();
 }
