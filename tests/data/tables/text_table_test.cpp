@@ -44,11 +44,11 @@ TEST(TableFromText, HasARowForEachPart) {
     const auto parts = [&](const std::string& line, int lines) {
         std::string text;
         for (int i = 0; i < lines; ++i) text += line;
-        const Strings parts = texts(written(folder, text), SampleBy::part);
+        const Strings rows = texts(written(folder, text), SampleBy::part);
         std::string all;
-        for (const std::string& part : parts) all += part;
+        for (const std::string& row : rows) all += row;
         EXPECT_EQ(all, text) << "the parts are the file";
-        return parts;
+        return rows;
     };
     EXPECT_EQ(parts("short\n", 1), Strings{"short\n"});
     // After a line end between words.
