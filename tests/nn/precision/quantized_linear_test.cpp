@@ -319,15 +319,15 @@ TEST(QuantizeLinears, RefusesLayersWithAPolicyAndPreparedModels) {
 }
 
 TEST(QuantizeLinears, RefusesTiedWeightsAndModulesOfOtherTypes) {
-    struct Tied : nn::Model<Tied> {
+    struct TiedLayers : nn::Model<TiedLayers> {
         nn::Embedding table{5, 4};
         nn::Linear query{4, 4}, head{4, 5};
-        Tied() { head.weight = table.weight; }
+        TiedLayers() { head.weight = table.weight; }
         void visit(nn::Visitor& v) override {
             v("table", table), v("query", query), v("head", head);
         }
     };
-    Tied model;
+    TiedLayers model;
     expect_error<ValueError>({"quantize_linears: the weight of the layer head is tied",
                               "table.weight", "head.weight", "exclude_modules"},
                              [&] { nn::quantize_linears(model); });
