@@ -1,5 +1,6 @@
 #include "data/images/auto_augment.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/images/augmentation.h"
@@ -13,6 +14,13 @@ constexpr std::int64_t kMostBins = std::int64_t{1} << 20;
 void check_bins(const char* op, std::int64_t bins) {
     if (bins < 2 || bins > kMostBins)
         throw ValueError(str(op, ": num_magnitude_bins must be in [2, ", kMostBins, "]: ", bins));
+}
+
+void check_size(const char* op, const Tensor& images) {
+    const Size2 size = {images.size(-2), images.size(-1)};
+    if (std::max(size.h, size.w) > kLongestWarpedSide || size.h * size.w >> 31 != 0)
+        throw ShapeError(str(op, ": images must have sides of at most ", kLongestWarpedSide,
+                             " and fewer than 2^31 pixels: they are ", images.shape()));
 }
 
 AugmentationOp draw_op(SampleRandom& draw) {
@@ -107,6 +115,7 @@ TrivialAugmentWide::TrivialAugmentWide(std::int64_t num_magnitude_bins)
 
 Tensor TrivialAugmentWide::operator()(const Tensor& images, std::span<SampleRandom> random) const {
     ByteImages result("TrivialAugmentWide", images, random);
+    check_size("TrivialAugmentWide", images);
     if (result.empty()) return result.tensor();
     for (std::int64_t i = 0; i < std::ssize(random); ++i) {
         SampleRandom& draw = random[static_cast<std::size_t>(i)];
@@ -130,6 +139,7 @@ RandAugment::RandAugment(RandAugmentOptions options) : options_(options) {
 
 Tensor RandAugment::operator()(const Tensor& images, std::span<SampleRandom> random) const {
     ByteImages result("RandAugment", images, random);
+    check_size("RandAugment", images);
     if (result.empty()) return result.tensor();
     for (std::int64_t i = 0; i < std::ssize(random); ++i) {
         SampleRandom& draw = random[static_cast<std::size_t>(i)];

@@ -8,9 +8,9 @@
 // Equalize. They use the nearest pixel, and pixels from outside the image are 0.
 //
 // Images are u8 [n, ..., c, height, width] with 1 or 3 channels, or [n, height, width], on the CPU,
-// and the result has the same shape. Throw DTypeError, ShapeError or DeviceError for other images,
-// and UsageError unless there is one SampleRandom per image. Several threads may call one transform
-// concurrently.
+// with sides of at most 4194303 and fewer than 2^31 pixels. The result has the same shape. Throw
+// DTypeError, ShapeError or DeviceError for other images, and UsageError unless there is one
+// SampleRandom per image. Several threads may call one transform concurrently.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ void equalize(const ByteImage& image);
 inline constexpr std::int64_t kLongestWarpedSide = (std::int64_t{1} << 22) - 1;
 
 // The functions below move pixels to the nearest positions of an affine map. Pixels from outside
-// become 0. Throw ShapeError if a side is longer than kLongestWarpedSide, or if the image has 2^31
-// pixels or more.
+// become 0. Sides must be at most kLongestWarpedSide, and the image must have fewer than 2^31
+// pixels.
 //
 // Moves row y to the left by y * level pixels, and column x up by x * level pixels.
 void shear_x(const ByteImage& image, double level);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "data/images/byte_image.h"
-#include "kernels/error.h"
 
 namespace axle::data {
 namespace {
@@ -67,9 +66,6 @@ class Coordinate {
 
 void warp(const ByteImage& image, const Affine& inverse) {
     const auto [height, width] = image.size;
-    if (std::max(height, width) > kLongestWarpedSide || image.pixels() >> 31 != 0)
-        throw ShapeError(str("warp: images must have sides of at most ", kLongestWarpedSide,
-                             " and fewer than 2^31 pixels: one has the size ", image.size));
     const std::int64_t pixels = image.pixels();
     const std::vector<std::uint8_t> copy(image.data, image.data + image.channels * pixels);
     const Coordinate column(inverse.data(), width, height), row(inverse.data() + 3, height, height);

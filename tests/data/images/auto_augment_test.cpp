@@ -152,6 +152,9 @@ TEST(AutoAugment, RejectsInvalidArguments) {
         expect_error<ShapeError>({name, "1 or 3 channels", "[1, 2, 4, 4]"}, [&] {
             transform(ones({1, 2, 4, 4}, {u8}), random);
         });
+        expect_error<ShapeError>({name, "sides of at most 4194303", "[1, 1, 1, 4194304]"}, [&] {
+            transform(zeros({1, 1, 1, kLongestWarpedSide + 1}, {u8}), random);
+        });
         expect_error<UsageError>({name, "needs one SampleRandom per image: 2 images, 1 given"},
                                  [&] {
                                      transform(ones({2, 3, 4, 4}, {u8}), random);

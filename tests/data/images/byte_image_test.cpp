@@ -17,7 +17,6 @@ namespace {
 
 using tests::augmentation_tensor;
 using tests::changed;
-using tests::expect_error;
 using tests::expect_same_bits;
 
 using Operation = std::function<void(const ByteImage&, double)>;
@@ -91,14 +90,6 @@ TEST(ImageOperations, RotateCounterclockwise) {
     expect_same_bits(changed(quarter, [](auto& x) { rotate(x, -90); }), image);
     expect_same_bits(changed(quarter, [](auto& x) { rotate(x, 450); }),
                      changed(image, [](auto& x) { rotate(x, 180); }));
-}
-
-TEST(ImageOperations, RejectImagesThatAreTooLargeToWarp) {
-    std::vector<std::uint8_t> row(static_cast<std::size_t>(kLongestWarpedSide) + 1);
-    expect_error<ShapeError>({"warp: images must have sides of at most 4194303", "[1, 4194304]"},
-                             [&] {
-                                 rotate({row.data(), 1, {1, std::ssize(row)}}, 3);
-                             });
 }
 
 }  // namespace
