@@ -194,9 +194,9 @@ inline Training bert_training(const Options& options) {
 
 // A ViT-Tiny.
 inline Training vit_training(const Options& options) {
-    const nn::VisionTransformer model(
+    nn::VisionTransformer model(
         {.num_layers = 12, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768});
-    return training_with(options, model, random_images({8, 3, 224, 224}, 1000), 0,
+    return training_with(options, std::move(model), random_images({8, 3, 224, 224}, 1000), 0,
                          classifier_loss<nn::VisionTransformer>,
                          adamw_with({.lr = 1e-3, .weight_decay = 0.05}));
 }
