@@ -22,10 +22,10 @@
 namespace axle {
 namespace {
 
-using tests::expect_same_bits;
 using nn::init::DeferredWeights;
 using nn::init::is_deferred;
 using tests::expect_error;
+using tests::expect_same_bits;
 
 nn::Gpt small_gpt() {
     return nn::Gpt({.vocab_size = 13, .block_size = 6, .n_layer = 2, .n_head = 2, .n_embd = 8});
