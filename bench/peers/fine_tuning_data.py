@@ -58,7 +58,8 @@ def text(folder):
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=word_pieces._tokenizer, model_max_length=64, cls_token="[CLS]",
-        sep_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]")
+        sep_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"])
     torch.manual_seed(1)
     model = transformers.BertForSequenceClassification(transformers.BertConfig(
         vocab_size=word_pieces.get_vocab_size(), hidden_size=128, num_hidden_layers=4,
