@@ -30,6 +30,7 @@
 #include "tools/trainer/language_model.h"
 #include "tools/trainer/lora_options.h"
 #include "tools/trainer/run.h"
+#include "tools/trainer/text_rows.h"
 
 namespace fs = std::filesystem;
 using namespace axle;
@@ -98,20 +99,13 @@ struct Texts {
 };
 
 data::Table read_table(const Settings& s, const std::string& path) {
-    const std::string extension = fs::path(path).extension().string();
-    std::vector<std::string> columns = {s.text, s.label};
-    if (!s.pair.empty()) columns.insert(columns.begin() + 1, s.pair);
-    const auto open = [&] {
-        if (extension == ".jsonl" || extension == ".json") return data::Table::from_json(path);
-        data::CsvOptions csv{.types = {{s.text, data::ColumnType::text}}};
-        if (!s.pair.empty()) csv.types.emplace_back(s.pair, data::ColumnType::text);
-        if (extension == ".tsv") csv.delimiter = '\t';
-        if (extension == ".csv" || extension == ".tsv") return data::Table::from_csv(path, csv);
-        throw UsageError(str("--data and --validation must end in .csv, .tsv, .jsonl or .json: ",
-                             printable(path)));
-    };
-    return open().select_columns(columns).filter(
-        [&](const Tree& row) { return !row[s.label].is_null(); });
+    std::vector<std::string> texts = {s.text};
+    if (!s.pair.empty()) texts.push_back(s.pair);
+    std::vector<std::string> columns = texts;
+    columns.push_back(s.label);
+    return trainer::open_rows(path, texts).select_columns(columns).filter([&](const Tree& row) {
+        return !row[s.label].is_null();
+    });
 }
 
 // Opens the files. Classes are numbered in the order of their names, and both files need the same
@@ -152,21 +146,13 @@ void check_classes(const Settings& s, const Texts& texts) {
                 "; the column ", in_quotes(s.label), " has ", listed(texts.classes)));
 }
 
-std::string text_of(const Tree& row, const std::string& column) {
-    const Tree& value = row[column];
-    if (!value.is_null() && !value.is_string())
-        throw ValueError(
-            str("the column ", in_quotes(column), " must contain text: ", printable(str(value))));
-    return value.is_null() ? "" : value.string();
-}
-
 // Returns the tensors of a row. Worker threads call it when they read the row.
 Tree tokenize(const Settings& s, const Texts& texts, const Tree& row) {
     const data::EncodeOptions options{.truncation = data::Truncation{.max_length = s.max_length}};
-    const std::string text = text_of(row, s.text);
+    const std::string text = trainer::text_of(row, s.text);
     const data::Encoding encoding =
         s.pair.empty() ? texts.tokenizer.encode(text, options)
-                       : texts.tokenizer.encode(text, text_of(row, s.pair), options);
+                       : texts.tokenizer.encode(text, trainer::text_of(row, s.pair), options);
     return Tree{{"input_ids", tensor(encoding.ids)},
                 {"attention_mask", tensor(encoding.attention_mask)},
                 {"token_type_ids", tensor(encoding.type_ids)},
@@ -319,7 +305,7 @@ std::string sample_predictions(const Settings& s, const Texts& texts,
         const std::string& guess = texts.classes[static_cast<std::size_t>(guesses[i])];
         const std::string& label = texts.classes[static_cast<std::size_t>(row[s.label].integer())];
         out += str(guess, guess == label ? "" : str(" (", label, ")"), ": ",
-                   printable(text_of(row, s.text), 100), "\n");
+                   printable(trainer::text_of(row, s.text), 100), "\n");
     }
     return out;
 }
