@@ -12,7 +12,7 @@
 namespace axle::data {
 namespace {
 
-using Ids = std::vector<double>;
+using Values = std::vector<double>;
 
 constexpr std::int64_t kLength = 1000, kWords = 500, kMask = 4;
 
@@ -37,9 +37,9 @@ TEST(MaskedTokensDataset, MasksReplacesAndKeepsTheSharesOfSelectedTokensThatTran
     double total = 0, selected = 0, masks = 0, same = 0, random = 0;
     for (std::int64_t i = 0; i < masked.size(); ++i) {
         const Tree sample = masked.get(i);
-        const Ids before = source->get(i)["input_ids"].tensor().to_vector();
-        const Ids ids = sample["input_ids"].tensor().to_vector();
-        const Ids labels = sample["labels"].tensor().to_vector();
+        const Values before = source->get(i)["input_ids"].tensor().to_vector();
+        const Values ids = sample["input_ids"].tensor().to_vector();
+        const Values labels = sample["labels"].tensor().to_vector();
         for (std::size_t t = 0; t < ids.size(); ++t) {
             ++total;
             if (labels[t] == -100) {
@@ -63,10 +63,10 @@ TEST(MaskedTokensDataset, NeverSelectsSpecialTokensAndReplacesTheirMaskByLabels)
     MaskedTokensOptions all = options();
     all.mlm_probability = all.mask_replace_prob = 1, all.random_replace_prob = 0;
     const Tree sample = MaskedTokensDataset(texts(), all).get(0);
-    const Ids labels = sample["labels"].tensor().to_vector();
+    const Values labels = sample["labels"].tensor().to_vector();
     EXPECT_EQ(labels.front(), -100);
     EXPECT_EQ(labels.back(), -100);
-    const Ids ids = sample["input_ids"].tensor().to_vector();
+    const Values ids = sample["input_ids"].tensor().to_vector();
     for (std::size_t t = 1; t + 1 < ids.size(); ++t) {
         ASSERT_EQ(ids[t], kMask);
         ASSERT_NE(labels[t], -100);
@@ -97,7 +97,7 @@ TEST(MaskedTokensDataset, LeavesTheSamplesOfTheOtherDatasetUnchanged) {
     MaskedTokensOptions all = options();
     all.mlm_probability = all.mask_replace_prob = 1, all.random_replace_prob = 0;
     const Tree result = MaskedTokensDataset(one, all).get(0);
-    EXPECT_EQ(result["input_ids"].tensor().to_vector(), Ids(10, kMask));
+    EXPECT_EQ(result["input_ids"].tensor().to_vector(), Values(10, kMask));
     EXPECT_EQ(sample["input_ids"].tensor().to_vector(), arange(10, 20).to_vector());
 }
 
