@@ -28,7 +28,7 @@ struct BpeTrainerOptions {
 };
 
 // Counts the words of texts, then merges the most frequent pair of neighboring tokens repeatedly.
-// Of pairs that are equally frequent, merges the one with the smallest ids. Memory depends on the
+// If pairs are equally frequent, the pair with the smallest ids is merged. Memory depends on the
 // number of distinct words, not on the length of the texts. The result does not depend on the order
 // of the texts. Used by one thread; other trainers can be used by other threads.
 class BpeTrainer {

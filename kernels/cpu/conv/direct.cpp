@@ -124,6 +124,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <type_traits>
+
 #include "kernels/cpu/conv/packed_weight.h"
 #include "kernels/cpu/conv/staged_source.h"
 
