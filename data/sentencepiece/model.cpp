@@ -37,7 +37,7 @@ class Message {
     }
     bool flag() {
         expect(pbf_wire_type::varint);
-        return reader_.get_bool();
+        return reader_.get_uint64() != 0;  // get_bool() may read beyond the end
     }
     std::int32_t number() {
         expect(pbf_wire_type::varint);
