@@ -38,18 +38,24 @@ namespace axle::kernels {
 
 // Returns the index into dispatch tables: 0 for the baseline, 1 for AVX2 (with FMA, F16C and BMI2),
 // 2 for AVX-512 (F, BW, CD, DQ, VL). The environment variable
-// AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16 can select a lower target than the CPU supports.
-// Names of higher targets and other values are ignored. If the kernels are compiled for one target
-// only (AXLE_NATIVE=ON), all versions in the tables are the same.
+// AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16|avx512_amx can select a lower target than the
+// CPU supports. Names of higher targets and other values are ignored. If the kernels are compiled
+// for one target only (AXLE_NATIVE=ON), all versions in the tables are the same.
 int cpu_target();
 // Returns whether the selected target includes AVX512_BF16 (bf16 products with f32 sums).
 bool multiplies_bf16();
+// Returns whether the selected target includes the bf16 tiles of AMX. The first call of a function
+// that depends on the target asks Linux for the permission to use AMX, unless a lower target is
+// selected. From then on, signal stacks (sigaltstack) need at least
+// sysconf(_SC_MINSIGSTKSZ) bytes, which is about 11 KiB.
+bool has_amx();
 // Returns whether AXLE_CPU_TARGET=avx512_bf16 is set and the CPU supports it.
 bool is_bf16_target_requested();
-// Returns the name of the target: "baseline", "avx2", "avx512" or "avx512_bf16".
+// Returns the name of the target: "baseline", "avx2", "avx512", "avx512_bf16" or "avx512_amx".
 const char* cpu_target_name();
 // Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON): "baseline", "avx2"
-// or "avx512", which includes avx512_bf16. Returns nullptr if they are compiled for all targets.
+// or "avx512", which includes avx512_bf16 and avx512_amx. Returns nullptr if they are compiled for
+// all targets.
 const char* only_target_name();
 
 }  // namespace axle::kernels

@@ -336,9 +336,10 @@ TEST_F(AxleBench, RejectsShapesThatContradictThemselvesOrExceedMemory) {
 }
 
 TEST_F(AxleBench, AcceptsOnlyTargetsOfTheBuild) {
-    expect_usage_error({"--target", "sse9"},
-                       "bench: the target must be one of baseline, avx2, avx512, avx512_bf16: "
-                       "'sse9'");
+    expect_usage_error(
+        {"--target", "sse9"},
+        "bench: the target must be one of baseline, avx2, avx512, avx512_bf16, avx512_amx: "
+        "'sse9'");
     if (const char* const only = kernels::only_target_name()) {
         if (std::string(only) == "baseline") return;
         expect_usage_error({"--target", "baseline"},

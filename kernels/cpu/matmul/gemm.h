@@ -12,7 +12,7 @@
 namespace axle::kernels {
 
 // The size of the largest register tile of all instruction sets, in elements.
-inline constexpr int kMaxTileRows = 14;
+inline constexpr int kMaxTileRows = 32;
 inline constexpr int kMaxTileColumns = 32;
 
 // The conversion of a tile of sums to elements of c: pre = tile + add + bias, and out =
@@ -40,7 +40,7 @@ struct GemmKernels {
 
     int max_rows;            // an even number
     int lanes;               // elements per vector; a full tile is two vectors wide
-    const Tile (*tiles)[2];  // indexed by [rows / 2 - 1][vectors - 1]
+    const Tile (*tiles)[2];  // indexed by [rows / kRowQuantum - 1][vectors - 1]
 
     // Copies n rows of `width` elements: to[p width + i] = from[p from_step + i].
     void (*copy_rows)(const T* from, std::int64_t from_step, std::int64_t n, std::int64_t width,
@@ -57,18 +57,28 @@ struct GemmKernels {
 struct BFloat16Pair {
     BFloat16 first, second;
 };
+// The same for AMX, whose instruction reads 16 x 16 pairs of each operand. The rows of a block of a
+// are contiguous along the depth, with the same distance between all rows. The depth of a block is
+// padded with zeros to a multiple of 16 pairs, and its rows to a multiple of 16.
+struct AmxPair : BFloat16Pair {};
 
-// The properties of a unit of packed operands, which is an element or a pair. They are the type of
-// its sums and the number of elements per unit.
+// The properties of a unit of packed operands, which is an element or a pair.
 template <class Unit>
 struct UnitTraits {
     using Sum = Unit;
-    static constexpr std::int64_t kTerms = 1;
+    static constexpr std::int64_t kTerms = 1;  // elements per unit
+    // The numbers of units of a panel and of rows of a tile are multiples of these.
+    static constexpr std::int64_t kDepthQuantum = 1, kRowQuantum = 2;
+    // The approximate speed of products of units relative to f32. Packing is not faster.
+    static constexpr std::int64_t kSpeed = 1;
 };
 template <>
-struct UnitTraits<BFloat16Pair> {
-    using Sum = float;
+struct UnitTraits<BFloat16Pair> : UnitTraits<float> {
     static constexpr std::int64_t kTerms = 2;
+};
+template <>
+struct UnitTraits<AmxPair> : UnitTraits<BFloat16Pair> {
+    static constexpr std::int64_t kDepthQuantum = 16, kRowQuantum = 16, kSpeed = 5;
 };
 template <class Unit>
 using SumOf = typename UnitTraits<Unit>::Sum;
@@ -96,9 +106,31 @@ struct GemmKernels<BFloat16Pair> {
     // the second elements are zeros.
     void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t width, BFloat16Pair* to);
+    // Transposes 16 x 16 pairs: to[i to_step + p] = from[16 p + i].
+    void (*transpose)(const BFloat16Pair* from, BFloat16Pair* to, std::int64_t to_step);
 };
 
-// Returns the kernels for this CPU. Unit is float or double, or BFloat16Pair if multiplies_bf16().
+// The kernels for CPUs with AMX. The even and the odd terms of 16 pairs are summed separately, and
+// then added to the sums of the pairs before. Denormals are replaced by 0, as in the kernels above.
+template <>
+struct GemmKernels<AmxPair> {
+    // Computes c[i, j] = (add ? c[i, j] : 0) + sum over p < depth of a[i a_step + p] b[p b_step +
+    // j], in pairs. depth is a multiple of 16. a and b are aligned to 64 bytes, and their steps are
+    // multiples of 16.
+    using Tile = void (*)(std::int64_t depth, const AmxPair* a, std::int64_t a_step,
+                          const AmxPair* b, std::int64_t b_step, float* c, std::int64_t c_step,
+                          bool add);
+
+    int max_rows;
+    int lanes;
+    const Tile (*tiles)[2];
+    // Tiles can be computed only between start() and stop(), which set the state of this thread.
+    void (*start)();
+    void (*stop)();
+};
+
+// Returns the kernels for this CPU. Unit is float or double, BFloat16Pair if multiplies_bf16(), or
+// AmxPair if has_amx().
 template <class Unit>
 const GemmKernels<Unit>& gemm_kernels();
 template <>
@@ -107,9 +139,11 @@ template <>
 const GemmKernels<double>& gemm_kernels();
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels();
-// Returns whether products of bf16 operands use BFloat16Pair; otherwise the operands are converted
-// to f32. The first call on a CPU with AVX512_BF16 measures both, which takes less than 1 ms,
-// unless AXLE_CPU_TARGET=avx512_bf16 selects pairs.
+template <>
+const GemmKernels<AmxPair>& gemm_kernels();
+// Returns whether products of bf16 operands without AMX use BFloat16Pair; otherwise the operands
+// are converted to f32. The first call on a CPU with AVX512_BF16 measures both, which takes less
+// than 1 ms, unless AXLE_CPU_TARGET=avx512_bf16 selects pairs.
 bool uses_bf16_pairs();
 
 // Applies `how` to a tile of sums with `rows` rows of `columns` elements. The rows are tile_step
@@ -150,6 +184,13 @@ void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, st
 template <>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, BFloat16Pair* to, BFloat16Pair* buffer);
+// Does the same for columns of b with AMX: pairs is rounded up to a multiple of 16.
+template <>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, AmxPair* to, AmxPair* buffer);
+// Packs bf16 rows of a for AMX. Row i starts at to + i * pairs, where pairs is depth / 2, rounded
+// up to a multiple of 16.
+void pack_rows(const Lines& lines, std::int64_t extent, std::int64_t depth, AmxPair* to);
 constexpr std::int64_t pack_buffer(std::int64_t extent, std::int64_t depth) {
     return extent > 4 * depth ? extent : 4 * depth;
 }
@@ -157,6 +198,11 @@ constexpr std::int64_t pack_buffer(std::int64_t extent, std::int64_t depth) {
 constexpr std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t quantum) {
     return divide_up(n, quantum) * quantum;
+}
+// Returns the number of units in a panel of `depth` elements.
+template <class Unit>
+constexpr std::int64_t units_of(std::int64_t depth) {
+    return round_up(divide_up(depth, UnitTraits<Unit>::kTerms), UnitTraits<Unit>::kDepthQuantum);
 }
 
 // Returns the offset in v of matrix number `batch` of a product; v has the batch dimensions of c.

@@ -156,12 +156,22 @@ AXLE_BF16 void pack_across(const BFloat16* low, const BFloat16* high, std::int64
     }
 }
 
+AXLE_BF16 void transpose_pairs(const BFloat16Pair* from, BFloat16Pair* to, std::int64_t to_step) {
+    __m512i v[kLanes];
+    HWY_UNROLL(16)
+    for (int p = 0; p < kLanes; ++p) v[p] = _mm512_loadu_si512(from + p * kLanes);
+    transpose(v);
+    HWY_UNROLL(16)
+    for (int i = 0; i < kLanes; ++i) _mm512_storeu_si512(to + i * to_step, v[i]);
+}
+
 }  // namespace
 
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels() {
     static constexpr GemmKernels<BFloat16Pair> kKernels = {
-        kTileRows, kLanes, Tiles<1, 2, 3, 4, 5, 6, 7>::kTable, &pack_along, &pack_across};
+        kTileRows,   kLanes,       Tiles<1, 2, 3, 4, 5, 6, 7>::kTable,
+        &pack_along, &pack_across, &transpose_pairs};
     return kKernels;
 }
 

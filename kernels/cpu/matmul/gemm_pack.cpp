@@ -80,6 +80,38 @@ void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, st
     }
 }
 
+// Packs bf16 lines as pairs into panels of `pairs` pairs along the depth.
+void pack_pairs(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                std::int64_t quantum, std::int64_t pairs, BFloat16Pair* to) {
+    const auto& kernels = gemm_kernels<BFloat16Pair>();
+    const auto* from = static_cast<const BFloat16*>(lines.data);
+    const std::int64_t present = divide_up(depth, 2);
+    const bool across = lines.stride == 1 && lines.depth_stride != 1;
+    if (across) {
+        for (std::int64_t p = 0; p < present; ++p) {
+            const BFloat16* const low = from + 2 * p * lines.depth_stride;
+            const BFloat16* const high = 2 * p + 1 < depth ? low + lines.depth_stride : nullptr;
+            for (std::int64_t i = 0; i < extent; i += width) {
+                const std::int64_t count = std::min(width, extent - i);
+                const std::int64_t step = std::min(width, round_up(count, quantum));
+                kernels.pack_across(low + i, high == nullptr ? nullptr : high + i, count, step,
+                                    to + i * pairs + p * step);
+            }
+        }
+    }
+    for (std::int64_t i = 0; i < extent; i += width, to += width * pairs) {
+        const std::int64_t count = std::min(width, extent - i);
+        const std::int64_t step = std::min(width, round_up(count, quantum));
+        const Lines panel = {from + i * lines.stride, lines.dtype, lines.stride,
+                             lines.depth_stride};
+        if (lines.depth_stride == 1)
+            kernels.pack_along(from + i * lines.stride, lines.stride, count, depth, step, to);
+        else if (!across)
+            pack_strided(panel, count, depth, step, to);
+        std::fill(to + present * step, to + pairs * step, BFloat16Pair());
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -93,30 +125,40 @@ void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, st
 template <>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, BFloat16Pair* to, BFloat16Pair*) {
+    pack_pairs(lines, extent, depth, width, quantum, units_of<BFloat16Pair>(depth), to);
+}
+
+template <>
+void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                 std::int64_t quantum, AmxPair* to, AmxPair*) {
+    pack_pairs(lines, extent, depth, width, quantum, units_of<AmxPair>(depth), to);
+}
+
+void pack_rows(const Lines& lines, std::int64_t extent, std::int64_t depth, AmxPair* to) {
+    constexpr std::int64_t kLanes = 16;
     const auto& kernels = gemm_kernels<BFloat16Pair>();
     const auto* from = static_cast<const BFloat16*>(lines.data);
-    const std::int64_t pairs = divide_up(depth, 2);
-    if (lines.stride == 1 && lines.depth_stride != 1) {
-        for (std::int64_t p = 0; p < pairs; ++p, from += 2 * lines.depth_stride) {
-            const BFloat16* next = 2 * p + 1 < depth ? from + lines.depth_stride : nullptr;
-            for (std::int64_t i = 0; i < extent; i += width) {
-                const std::int64_t count = std::min(width, extent - i);
-                const std::int64_t step = std::min(width, round_up(count, quantum));
-                kernels.pack_across(from + i, next == nullptr ? nullptr : next + i, count, step,
-                                    to + i * pairs + p * step);
-            }
+    const std::int64_t pairs = units_of<AmxPair>(depth);
+    if (lines.depth_stride == 1) {
+        for (std::int64_t i = 0; i < extent; ++i, from += lines.stride, to += pairs) {
+            std::memcpy(static_cast<void*>(to), from,
+                        static_cast<std::size_t>(depth) * sizeof(BFloat16));
+            std::fill(&to->first + depth, &to->first + 2 * pairs, BFloat16());
         }
+        std::fill(to, to + (round_up(extent, kLanes) - extent) * pairs, AmxPair());
         return;
     }
-    for (std::int64_t i = 0; i < extent; i += width, to += width * pairs) {
-        const std::int64_t count = std::min(width, extent - i);
-        const std::int64_t step = std::min(width, round_up(count, quantum));
-        const Lines panel = {from + i * lines.stride, lines.dtype, lines.stride,
-                             lines.depth_stride};
-        if (lines.depth_stride == 1)
-            kernels.pack_along(from + i * lines.stride, lines.stride, count, depth, step, to);
-        else
-            pack_strided(panel, count, depth, step, to);
+    // Packs 16 rows as a panel, and transposes 16 x 16 pairs.
+    for (std::int64_t i = 0; i < extent; i += kLanes, to += kLanes * pairs) {
+        const std::int64_t count = std::min(kLanes, extent - i);
+        for (std::int64_t p = 0; p < pairs; p += kLanes) {
+            alignas(64) BFloat16Pair panel[kLanes * kLanes];
+            const Lines part = {from + i * lines.stride + 2 * p * lines.depth_stride, lines.dtype,
+                                lines.stride, lines.depth_stride};
+            pack_pairs(part, count, std::min(2 * kLanes, depth - 2 * p), kLanes, kLanes, kLanes,
+                       panel);
+            kernels.transpose(panel, to + p, pairs);
+        }
     }
 }
 

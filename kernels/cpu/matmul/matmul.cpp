@@ -10,17 +10,20 @@
 // If only few tiles would read a packed panel and the operand already has the panel's layout in
 // memory, the tile reads the operand directly.
 //
-// f16 operands are converted to f32 when they are packed, and so are bf16 operands unless
-// uses_bf16_pairs() returns true.
+// f16 operands are converted to f32 when they are packed, and so are bf16 operands unless has_amx()
+// or uses_bf16_pairs() returns true.
 #include "kernels/ops/matmul.h"
 
 #include "kernels/cpu/targets.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cpu/matmul/operand_block.h"
 #include "kernels/walk.h"
 
 namespace axle::kernels {
@@ -46,58 +49,6 @@ std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) 
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
 
-// A panel of a packed or unpacked operand.
-template <class Unit>
-struct Panel {
-    const Unit* data;
-    std::int64_t step;
-};
-
-// Returns the number of units in `depth` elements.
-template <class Unit>
-constexpr std::int64_t units_of(std::int64_t depth) {
-    return divide_up(depth, UnitTraits<Unit>::kTerms);
-}
-
-// A block of one operand, either packed or read from the operand's own memory.
-template <class Unit>
-class Block {
-  public:
-    Block(Unit* scratch, Unit* buffer) : scratch_(scratch), buffer_(buffer) {}
-
-    void set(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
-             std::int64_t quantum, bool in_place) {
-        lines_ = lines, extent_ = extent, units_ = units_of<Unit>(depth), width_ = width,
-        quantum_ = quantum;
-        in_place_ = in_place && is_packed(lines);
-        const std::int64_t packed_from = in_place_ ? extent / width * width : 0;
-        Lines packed = lines;
-        packed.data = at(lines.data, lines.dtype, packed_from * lines.stride);
-        if (packed_from < extent)
-            pack_panels(packed, extent - packed_from, depth, width, quantum,
-                        scratch_ + packed_from * units_, buffer_);
-    }
-    // Returns the panel of the lines that begin with line i, a multiple of the width.
-    Panel<Unit> panel(std::int64_t i) const {
-        if (in_place_ && i + width_ <= extent_)
-            return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
-        return {scratch_ + i * units_, std::min(width_, round_up(extent_ - i, quantum_))};
-    }
-
-  private:
-    static bool is_packed(const Lines& lines) {
-        if constexpr (UnitTraits<Unit>::kTerms == 1)
-            return is_lanes<Unit>(lines.dtype, lines.stride, 2);
-        return false;
-    }
-
-    Unit* scratch_;
-    Unit* buffer_;
-    Lines lines_;
-    std::int64_t extent_ = 0, units_ = 0, width_ = 1, quantum_ = 1;
-    bool in_place_ = false;
-};
-
 // The rectangle of c that a task computes, in one matrix of the batch.
 struct Rectangle {
     std::int64_t batch, row, rows, column, columns;
@@ -107,6 +58,9 @@ struct Rectangle {
 template <class Unit>
 class Product {
     using T = SumOf<Unit>;
+    using BlockOfA = std::conditional_t<kIsAmx<Unit>, Rows, Block<Unit>>;
+    static constexpr std::int64_t kRowQuantum = UnitTraits<Unit>::kRowQuantum;
+    static constexpr std::int64_t kSpeed = UnitTraits<Unit>::kSpeed;
 
   public:
     Product(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
@@ -115,7 +69,7 @@ class Product {
         m_ = c.back(2), n_ = c.back(1), k_ = a.back(1);
         for (int d = 0; d + 2 < c.ndim; ++d) batches_ *= c.shape[d];
         width_ = 2 * kernels_.lanes;
-        depth_ = even_part(k_, kDepth * UnitTraits<Unit>::kTerms, 8);
+        depth_ = even_part(k_, kDepth * UnitTraits<Unit>::kTerms, kIsAmx<Unit> ? 32 : 8);
         c_in_place_ = is_lanes<T>(c.dtype, c.back_stride(1), 2);
         keeps_sums_ = !c_in_place_ && depth_ < k_;
         if (epilogue.slope_of.data == nullptr) activation_ = epilogue.activation;
@@ -130,7 +84,7 @@ class Product {
     void run() {
         const std::int64_t tasks = batches_ * row_cuts_ * column_cuts_;
         const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
-        const std::int64_t group = std::max<std::int64_t>(1, kParallel / 2 / work);
+        const std::int64_t group = std::max<std::int64_t>(1, kSpeed * kParallel / 2 / work);
         const std::int64_t size = slot_size();
         const std::int64_t slots = slots_for(tasks, group);
         std::byte* const memory = scratch_.take<std::byte>(slots * size);
@@ -146,7 +100,8 @@ class Product {
     // fraction of the work of one rectangle is added, because threads have different speeds.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
-        threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
+        threads =
+            std::min(threads, std::max<std::int64_t>(1, batches_ * work / (kSpeed * kParallel)));
         const std::int64_t most = threads == 1 || batches_ >= 8 * threads ? 1 : 8 * threads;
         double best = 0;
         for (std::int64_t i = divide_up(m_, kMaxRows); i <= m_; i += 1 + i / 4) {
@@ -167,9 +122,11 @@ class Product {
     }
     double cost_of(std::int64_t rows, std::int64_t columns) const {
         const double vectors = static_cast<double>(divide_up(columns, kernels_.lanes));
-        const double row_pairs = static_cast<double>(round_up(rows, 2));
+        const double padded_rows = static_cast<double>(round_up(rows, kRowQuantum));
         const double packed = static_cast<double>(rows * divide_up(columns, kColumns) + columns);
-        return static_cast<double>(units_of<Unit>(k_)) * (vectors * row_pairs + packed / 3) + 3000;
+        return static_cast<double>(units_of<Unit>(k_)) *
+                   (vectors * padded_rows + kSpeed * packed / 3) +
+               3000 * kSpeed;
     }
 
     Rectangle rectangle(std::int64_t task) const {
@@ -188,7 +145,7 @@ class Product {
     // sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
-    std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }
+    std::int64_t a_size() const { return round_up(a_rows(), kRowQuantum) * units_of<Unit>(depth_); }
     std::int64_t b_size() const {
         return round_up(b_columns(), kernels_.lanes) * units_of<Unit>(depth_);
     }
@@ -196,7 +153,9 @@ class Product {
         return pack_buffer(std::max(a_rows(), b_columns()), depth_);
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
-    std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
+    std::int64_t sums_size() const {
+        return keeps_sums_ ? round_up(rows_, kRowQuantum) * sums_step() : 0;
+    }
     // Returns the size of `count` elements in bytes, rounded up to a multiple of 64, the alignment
     // of every part.
     template <class U>
@@ -213,7 +172,8 @@ class Product {
         auto* const b_memory = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(a_size()));
         auto* const buffer = reinterpret_cast<Unit*>(memory += bytes_of<Unit>(b_size()));
         auto* const sums = reinterpret_cast<T*>(memory + bytes_of<Unit>(buffer_size()));
-        Block<Unit> a(a_memory, buffer), b(b_memory, buffer);
+        BlockOfA a(a_memory, buffer);
+        Block<Unit> b(b_memory, buffer);
         const std::int64_t a_start = matrix_offset(a_, c_, r.batch) + r.row * a_.back_stride(2);
         const std::int64_t b_start = matrix_offset(b_, c_, r.batch) + r.column * b_.back_stride(1);
         for (std::int64_t j = 0; j < r.columns; j += b_columns()) {
@@ -232,7 +192,8 @@ class Product {
                         a_start + i * a_.back_stride(2) + p * a_.back_stride(1);
                     a.set({at(a_.data, a_.dtype, a_at), a_.dtype, a_.back_stride(2),
                            a_.back_stride(1)},
-                          rows, depth, kernels_.max_rows, 2, columns <= kInPlaceReaders * width_);
+                          rows, depth, kernels_.max_rows, kRowQuantum,
+                          columns <= kInPlaceReaders * width_);
                     const Rectangle block = {r.batch, r.row + i, rows, r.column + j, columns};
                     multiply_blocks(a, b, block, depth, p == 0, p + depth == k_,
                                     sums + i * sums_step());
@@ -245,19 +206,20 @@ class Product {
 
     // Adds one block of depth to a rectangle of c. Iterates over tiles from top to bottom, then to
     // the next columns.
-    void multiply_blocks(const Block<Unit>& a, const Block<Unit>& b, const Rectangle& r,
+    void multiply_blocks(const BlockOfA& a, const Block<Unit>& b, const Rectangle& r,
                          std::int64_t depth, bool first, bool last, T* sums) const {
         const std::int64_t c_start = matrix_offset(c_, c_, r.batch);
         const bool add_c = !first || epilogue_.accumulate;
         alignas(64) T buffer[kMaxTileRows * kMaxTileColumns];
+        if constexpr (kIsAmx<Unit>) kernels_.start();
         for (std::int64_t j = 0; j < r.columns; j += width_) {
             const std::int64_t columns = std::min(width_, r.columns - j);
             const std::int64_t vectors = divide_up(columns, kernels_.lanes);
             const Panel<Unit> b_panel = b.panel(j);
             for (std::int64_t i = 0; i < r.rows; i += kernels_.max_rows) {
                 const std::int64_t rows = std::min<std::int64_t>(kernels_.max_rows, r.rows - i);
-                const std::int64_t pairs = divide_up(rows, 2);
-                const auto tile = kernels_.tiles[pairs - 1][vectors - 1];
+                const std::int64_t quanta = divide_up(rows, kRowQuantum);
+                const auto tile = kernels_.tiles[quanta - 1][vectors - 1];
                 const Panel<Unit> a_panel = a.panel(i);
                 const Rectangle part = {r.batch, r.row + i, rows, r.column + j, columns};
                 T* to = buffer;
@@ -265,7 +227,7 @@ class Product {
                 bool add = false;
                 if (keeps_sums_) {
                     to = sums + i * sums_step() + j, step = sums_step(), add = !first;
-                } else if (c_in_place_ && rows == 2 * pairs &&
+                } else if (c_in_place_ && rows == kRowQuantum * quanta &&
                            columns == vectors * kernels_.lanes && !(last && finishes_)) {
                     to = c_.as<T>() + c_start + part.row * c_.back_stride(2) + part.column;
                     step = c_.back_stride(2), add = add_c;
@@ -276,6 +238,7 @@ class Product {
                     finish(to, step, part, c_start, add_c && !keeps_sums_, last);
             }
         }
+        if constexpr (kIsAmx<Unit>) kernels_.stop();
     }
 
     // Multiplies a complete rectangle by slopes. The rows of a tile are short and far apart, so
@@ -372,6 +335,7 @@ void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epi
     if (c.back(1) == 1 || c.back(2) == 1) return vector_matmul(on, a, b, c, epilogue);
     if (a.dtype == DType::f64 || c.dtype == DType::f64)
         return Product<double>(on, a, b, c, epilogue).run();
+    if (a.dtype == DType::bf16 && has_amx()) return Product<AmxPair>(on, a, b, c, epilogue).run();
     if (a.dtype == DType::bf16 && uses_bf16_pairs())
         return Product<BFloat16Pair>(on, a, b, c, epilogue).run();
     Product<float>(on, a, b, c, epilogue).run();

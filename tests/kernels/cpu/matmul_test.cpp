@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <vector>
@@ -19,12 +20,14 @@
 namespace axle::kernels {
 namespace {
 
-enum class Layout { rows, columns, strided };
+// Rows of the layout `aligned` begin at multiples of 64 bytes, and have gaps of 64 bytes.
+enum class Layout { rows, columns, strided, aligned };
 
 // A bf16 matrix whose memory is NaN in the gaps between its elements.
 struct Matrix {
     std::int64_t rows, columns, row_stride, column_stride;
     std::vector<BFloat16> memory;
+    std::int64_t start = 0;  // of the first element in memory
 
     Matrix(std::int64_t rows_, std::int64_t columns_, Layout layout, unsigned seed)
         : rows(rows_), columns(columns_) {
@@ -32,9 +35,13 @@ struct Matrix {
         column_stride = down ? rows + 1 : 1;
         row_stride = down ? 1 : columns + 1;
         if (layout == Layout::strided) column_stride = 3, row_stride = 3 * columns + 2;
+        if (layout == Layout::aligned) row_stride = (columns + 31) / 32 * 32 + 32;
         const std::int64_t last = (rows - 1) * row_stride + (columns - 1) * column_stride;
         const BFloat16 nan(std::numeric_limits<float>::quiet_NaN());
-        memory.assign(static_cast<std::size_t>(std::max<std::int64_t>(last, 0) + 1), nan);
+        memory.assign(static_cast<std::size_t>(std::max<std::int64_t>(last, 0) + 1 + 32), nan);
+        while (layout == Layout::aligned &&
+               reinterpret_cast<std::uintptr_t>(memory.data() + start) % 64 != 0)
+            ++start;
         for (std::int64_t i = 0; i < rows; ++i) {
             for (std::int64_t j = 0; j < columns; ++j) {
                 seed = 1664525 * seed + 1013904223;
@@ -43,11 +50,11 @@ struct Matrix {
         }
     }
     BFloat16& at(std::int64_t i, std::int64_t j) {
-        return memory[static_cast<std::size_t>(i * row_stride + j * column_stride)];
+        return memory[static_cast<std::size_t>(start + i * row_stride + j * column_stride)];
     }
     View view() {
         View v;
-        v.data = memory.data(), v.dtype = DType::bf16, v.ndim = 2;
+        v.data = memory.data() + start, v.dtype = DType::bf16, v.ndim = 2;
         v.shape[0] = rows, v.shape[1] = columns;
         v.stride[0] = row_stride, v.stride[1] = column_stride;
         return v;
@@ -97,10 +104,10 @@ class BFloat16Matmul : public testing::TestWithParam<std::tuple<Layout, Layout>>
 
 TEST_P(BFloat16Matmul, MatchesF64ResultsForSizesAroundMultiplesOfTiles) {
     const auto [left, right] = GetParam();
-    const std::int64_t sizes[][3] = {{2, 2, 1},     {2, 3, 2},     {3, 2, 3},    {13, 15, 31},
-                                     {14, 16, 32},  {15, 17, 33},  {29, 33, 65}, {28, 65, 7},
-                                     {5, 100, 63},  {101, 31, 64}, {3, 3, 1},    {16, 47, 771},
-                                     {31, 34, 1537}};
+    const std::int64_t sizes[][3] = {{2, 2, 1},      {2, 3, 2},     {3, 2, 3},    {13, 15, 31},
+                                     {14, 16, 32},   {15, 17, 33},  {29, 33, 65}, {28, 65, 7},
+                                     {5, 100, 63},   {101, 31, 64}, {3, 3, 1},    {16, 47, 771},
+                                     {31, 34, 1537}, {32, 32, 96},  {65, 49, 800}};
     for (const auto& [m, n, k] : sizes) {
         Matrix a(m, k, left, 1), b(k, n, right, 2);
         expect_close(a, b, product(a, b), DType::f32, 0, 0);
@@ -142,10 +149,11 @@ TEST_P(BFloat16Matmul, GivesTheSameBitsForSeveralNumbersOfThreads) {
     set_num_threads(before);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, BFloat16Matmul,
-    testing::Combine(testing::Values(Layout::rows, Layout::columns, Layout::strided),
-                     testing::Values(Layout::rows, Layout::columns, Layout::strided)));
+INSTANTIATE_TEST_SUITE_P(Layouts, BFloat16Matmul,
+                         testing::Combine(testing::Values(Layout::rows, Layout::columns,
+                                                          Layout::strided, Layout::aligned),
+                                          testing::Values(Layout::rows, Layout::columns,
+                                                          Layout::strided)));
 
 TEST(BFloat16Product, IsZeroForAnEmptyInnerDimension) {
     Matrix a(20, 0, Layout::rows, 1), b(0, 40, Layout::rows, 2);

@@ -42,7 +42,8 @@ namespace fs = std::filesystem;
 constexpr std::pair<const char*, Vectors> kTargets[] = {{"baseline", Vectors::portable},
                                                         {"avx2", Vectors::avx2},
                                                         {"avx512", Vectors::avx512},
-                                                        {"avx512_bf16", Vectors::avx512_bf16}};
+                                                        {"avx512_bf16", Vectors::avx512_bf16},
+                                                        {"avx512_amx", Vectors::avx512_amx}};
 
 Vectors vectors_of(const std::string& target) {
     for (const auto& [name, vectors] : kTargets)
@@ -309,7 +310,8 @@ int run_bench(std::vector<std::string> arguments) {
         .one_of({"hot", "flushed"})
         .repeatable();
     options.add("--target", settings.target,
-                "The instruction set: baseline, avx2, avx512 or avx512_bf16");
+                "The instruction set: baseline, avx2, avx512, avx512_bf16 or "
+                "avx512_amx");
     options
         .add("--compare", settings.compared,
              "Compare only with this library: eigen, openblas, onednn or none")

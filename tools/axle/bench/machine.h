@@ -18,6 +18,8 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/cpu/targets.h"
+
 #include "core/memory/memory.h"
 #include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
@@ -44,6 +46,8 @@ using Clock = std::chrono::steady_clock;
 inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+inline constexpr int kChains = 12;
 
 // Defines a function that executes `rounds` times kChains multiply-adds of a vector of BYTES bytes.
 // Twelve independent chains are enough to keep two arithmetic units busy on all current CPUs.
@@ -99,22 +103,43 @@ __attribute__((target("avx512f,avx512bf16"))) inline float multiply_adds_bf16(st
     const __m512 sum = a + b + c + d + e + f + g + h + i + j + k + l;
     return sum[0];
 }
+
+// Executes `rounds` times kChains instructions that multiply 16 x 32 by 32 x 16 bf16 numbers.
+// Requires the permission to use AMX, which kernels::has_amx() requests.
+__attribute__((target("amx-tile,amx-bf16"))) inline float multiply_adds_amx(std::int64_t rounds) {
+    struct alignas(64) Shapes {
+        std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
+        std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
+    };
+    static constexpr Shapes kShapes;
+    _tile_loadconfig(&kShapes);  // makes all registers zero
+    for (; rounds > 0; --rounds) {
+        for (int third = 0; third < kChains / 4; ++third) {
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_dpbf16ps(1, 4, 5);
+            _tile_dpbf16ps(2, 4, 5);
+            _tile_dpbf16ps(3, 4, 5);
+        }
+    }
+    _tile_release();
+    return 0;
+}
 #endif
 #undef AXLE_PEAK_LOOPS
 #undef AXLE_UPDATE
 #undef AXLE_MULTIPLY_ADDS
 
-inline constexpr int kChains = 12;
-
 // The instruction sets of the loops. `best` selects the best set of this CPU.
-enum class Vectors { best, portable, avx2, avx512, avx512_bf16 };
+enum class Vectors { best, portable, avx2, avx512, avx512_bf16, avx512_amx };
 
 // The loops for an instruction set, with the size of its vectors in bytes.
 struct PeakLoops {
     int bytes;
     float (*f32)(std::int64_t rounds);
     float (*f64)(std::int64_t rounds);
-    float (*bf16)(std::int64_t rounds);  // null without AVX512_BF16
+    float (*bf16)(std::int64_t rounds);  // null without instructions for bf16
+    int bf16_operations;                 // of an instruction
     void (*update)(float* a, const float* b, std::int64_t n);
 };
 inline PeakLoops peak_loops(Vectors vectors) {
@@ -123,16 +148,28 @@ inline PeakLoops peak_loops(Vectors vectors) {
     const auto wants = [&](Vectors kind, bool supported) {
         return vectors == kind || (best && supported);
     };
+    if (wants(Vectors::avx512_amx, kernels::has_amx()))
+        return {64,
+                multiply_adds_avx512_f32,
+                multiply_adds_avx512_f64,
+                multiply_adds_amx,
+                2 * 16 * 16 * 32,
+                update_avx512};
     if (wants(Vectors::avx512_bf16, __builtin_cpu_supports("avx512bf16")))
-        return {64, multiply_adds_avx512_f32, multiply_adds_avx512_f64, multiply_adds_bf16,
+        return {64,
+                multiply_adds_avx512_f32,
+                multiply_adds_avx512_f64,
+                multiply_adds_bf16,
+                64,
                 update_avx512};
     if (wants(Vectors::avx512, __builtin_cpu_supports("avx512f")))
-        return {64, multiply_adds_avx512_f32, multiply_adds_avx512_f64, nullptr, update_avx512};
+        return {64, multiply_adds_avx512_f32, multiply_adds_avx512_f64, nullptr, 0, update_avx512};
     if (wants(Vectors::avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
-        return {32, multiply_adds_avx2_f32, multiply_adds_avx2_f64, nullptr, update_avx2};
+        return {32, multiply_adds_avx2_f32, multiply_adds_avx2_f64, nullptr, 0, update_avx2};
 #endif
     static_cast<void>(vectors);
-    return {16, multiply_adds_portable_f32, multiply_adds_portable_f64, nullptr, update_portable};
+    return {
+        16, multiply_adds_portable_f32, multiply_adds_portable_f64, nullptr, 0, update_portable};
 }
 
 // Calls f several times and returns the time of the fastest call in seconds. The fastest call is
@@ -186,7 +223,7 @@ inline Peaks measure_peaks(int threads, Vectors vectors) {
     };
     return {.f32 = rate(loops.f32, loops.bytes / 2),
             .f64 = rate(loops.f64, loops.bytes / 4),
-            .bf16 = loops.bf16 == nullptr ? 0 : rate(loops.bf16, loops.bytes),
+            .bf16 = loops.bf16 == nullptr ? 0 : rate(loops.bf16, loops.bf16_operations),
             .memory = update_rate(loops, threads, cold_bytes() / 8 / threads / 16 * 16, 1),
             .cache = update_rate(loops, threads, 32 << 10, 60)};
 }
