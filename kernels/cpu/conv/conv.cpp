@@ -94,6 +94,22 @@ void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstVie
 
 }  // namespace
 
+ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images) {
+    ConstView flat = images;
+    if (images.stride[2] != images.shape[3] * images.stride[3]) {
+        View copied;
+        copied.dtype = images.dtype, copied.ndim = 4;
+        std::int64_t stride = 1;
+        for (int d = 3; d >= 0; --d)
+            copied.shape[d] = images.shape[d], copied.stride[d] = stride, stride *= images.shape[d];
+        copied.data = scratch.take<std::byte>(stride * size_of(images.dtype));
+        copy(on, images, copied);
+        flat = copied;
+    }
+    flat.shape[3] *= flat.shape[2], flat.shape[2] = 1, flat.stride[2] = 0;
+    return flat;
+}
+
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y) {
     if (y.numel() == 0) return;

@@ -36,6 +36,8 @@ struct ConvKernels {
     //     to[p width + run.to + i] = source[p step + run.from + i]
     void (*pack_lines)(const PanelRun* runs, std::int64_t run_count, const T* source,
                        std::int64_t step, std::int64_t n, std::int64_t width, T* to);
+    // Adds n elements to `to`. n is a multiple of 16.
+    void (*add)(const T* from, std::int64_t n, T* to);
 };
 template <class T>
 const ConvKernels<T>& conv_kernels();
@@ -56,6 +58,17 @@ inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 inline std::int64_t even_cut(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
+
+// Returns whether a convolution with this weight reads each pixel once, at the position of the
+// output pixel.
+inline bool reads_pixels_once(const ConvGeometry& geometry, const View& w) {
+    const auto plain = [](const ConvAxis& axis) { return axis.stride == 1 && axis.padding == 0; };
+    return w.shape[2] == 1 && w.shape[3] == 1 && plain(geometry.h) && plain(geometry.w);
+}
+
+// Returns images with one row of all pixels. Copies them to scratch memory unless they already have
+// this layout.
+ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images);
 
 // Returns the number of rows of a register tile for a matrix of m rows, so that all tiles have
 // nearly equal sizes.

@@ -44,8 +44,16 @@ void pack_lines(const PanelRun* runs, std::int64_t run_count, const T* source, s
         copy_runs(runs, run_count, source, to);
 }
 
-ConvKernels<float> conv_f32() { return {&pack_taps<float>, &pack_lines<float>}; }
-ConvKernels<double> conv_f64() { return {&pack_taps<double>, &pack_lines<double>}; }
+template <class T>
+void add(const T* from, std::int64_t n, T* to) {
+    const hn::ScalableTag<T> d;
+    constexpr std::int64_t kLanes = hn::MaxLanes(d);
+    for (std::int64_t i = 0; i < n; i += kLanes)
+        hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, from + i)), d, to + i);
+}
+
+ConvKernels<float> conv_f32() { return {&pack_taps<float>, &pack_lines<float>, &add<float>}; }
+ConvKernels<double> conv_f64() { return {&pack_taps<double>, &pack_lines<double>, &add<double>}; }
 
 }  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

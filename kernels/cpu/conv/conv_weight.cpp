@@ -68,15 +68,28 @@ class WeightGradient {
     }
 
   private:
+    // Chooses the chunks of images and the blocks of channels, so that there are kTasks tasks if
+    // possible. Each chunk has sums of its own, and each block packs dy again, so the split with
+    // the fewest accesses to memory is chosen.
     void cut() {
         const std::int64_t size = geometry_.groups * m_ * channels_ * taps_;
-        chunks_ = std::clamp<std::int64_t>(kMaxSums / size, 1, kTasks);
-        chunks_ = std::min(chunks_, std::max<std::int64_t>(1, batch_));
-        chunk_ = divide_up(batch_, chunks_);
-        chunks_ = chunk_ == 0 ? 1 : divide_up(batch_, chunk_);
-        const std::int64_t blocks = divide_up(kTasks, chunks_ * geometry_.groups);
-        block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
-        blocks_ = divide_up(channels_, block_);
+        const std::int64_t most = std::min(std::clamp<std::int64_t>(kMaxSums / size, 1, kTasks),
+                                           std::max<std::int64_t>(1, batch_));
+        std::int64_t tasks = 0, accesses = 0;
+        for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
+            const std::int64_t chunk = divide_up(batch_, wanted);
+            const std::int64_t chunks = chunk == 0 ? 1 : divide_up(batch_, chunk);
+            const std::int64_t parts = divide_up(kTasks, chunks * geometry_.groups);
+            const std::int64_t block =
+                std::min(channels_, round_up(divide_up(channels_, parts), width_));
+            const std::int64_t blocks = divide_up(channels_, block);
+            const std::int64_t found = std::min(kTasks, geometry_.groups * blocks * chunks);
+            const std::int64_t cost =
+                4 * chunks * size + 2 * blocks * geometry_.groups * m_ * batch_ * out_h_ * out_w_;
+            if (found < tasks || (found == tasks && cost >= accesses)) continue;
+            tasks = found, accesses = cost;
+            chunks_ = chunks, chunk_ = chunk, block_ = block, blocks_ = blocks;
+        }
         // If panels have one tap, a block has several images. Adjacent lines of a panel are then
         // the same pixel of different images, so the products that skip padding have a larger
         // depth.
@@ -91,17 +104,19 @@ class WeightGradient {
     std::int64_t staged_rows(std::int64_t rows) const {
         return (rows - 1) * geometry_.h.stride + (dw_.shape[2] - 1) * geometry_.h.dilation + 1;
     }
-    std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
+    std::int64_t sums_step() const { return round_up(block_ * taps_, 16); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
     // Return the sizes of the parts of a slot's scratch memory, in elements. The parts are the
-    // panels of dy, the staged x, one panel of x, and a buffer for four lines or a row of dw.
+    // panels of dy, the staged x, one panel of x, and a buffer for lines or a row of dw.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
     }
     std::int64_t panel_size() const { return round_up(depth() * width_ + kPanelSlack, 16); }
     std::int64_t buffer_size() const {
-        return round_up(std::max({4 * out_w_ * rows_, 4 * x_.shape[3], 2 * block_ * taps_}), 16);
+        return round_up(std::max({kMaxInterleaved * out_w_ * rows_, kMaxInterleaved * x_.shape[3],
+                                  2 * block_ * taps_}),
+                        16);
     }
     std::int64_t slot_size() const {
         return dy_size() + staged_size() + panel_size() + buffer_size();
@@ -133,9 +148,9 @@ class WeightGradient {
         for (std::int64_t i = 0; i < m_; i += tile_rows_, to += tile_rows_ * depth) {
             const std::int64_t rows = std::min(tile_rows_, m_ - i), step = round_up(rows, 2);
             for (std::int64_t n = 0; n < p.images; ++n)
-                for (std::int64_t r = 0; r < step; r += 4) {
-                    const int count = static_cast<int>(std::min<std::int64_t>(4, step - r));
-                    const T* lines[4] = {};
+                for (std::int64_t r = 0; r < step; r += kMaxInterleaved) {
+                    const int count = static_cast<int>(std::min(kMaxInterleaved, step - r));
+                    const T* lines[kMaxInterleaved];
                     for (int k = 0; k < count; ++k) {
                         T* const line = buffer + k * image;
                         const std::int64_t channel = group * m_ + i + r + k;
@@ -191,18 +206,13 @@ class WeightGradient {
                 load_to(start + q * x_.stride[3], 1, channels, to);
             return;
         }
-        const std::int64_t quads = channels / 4 * 4;
-        for (std::int64_t c = 0; c < quads; c += 4) {
-            const T* lines[4];
-            for (int k = 0; k < 4; ++k)
+        for (std::int64_t c = 0; c < channels; c += kMaxInterleaved) {
+            const int count = static_cast<int>(std::min(kMaxInterleaved, channels - c));
+            const T* lines[kMaxInterleaved];
+            for (int k = 0; k < count; ++k)
                 lines[k] = load_lanes<T>(at(x_.data, x_.dtype, start + (c + k) * x_.stride[1]),
                                          x_.dtype, x_.stride[3], n, buffer + k * n);
-            kernels_.interleave(lines, 4, n, to + c, pixel_step);
-        }
-        for (std::int64_t c = quads; c < channels; ++c) {
-            const T* line = load_lanes<T>(at(x_.data, x_.dtype, start + c * x_.stride[1]), x_.dtype,
-                                          x_.stride[3], n, buffer);
-            for (std::int64_t q = 0; q < n; ++q) to[q * pixel_step + c] = line[q];
+            kernels_.interleave(lines, count, n, to + c, pixel_step);
         }
     }
     void load_to(std::int64_t start, std::int64_t stride, std::int64_t n, T* to) const {
@@ -308,9 +318,8 @@ class WeightGradient {
             const std::int64_t end = std::min(m_, row + rows);
             T* const sums = shared + part * chunks_ * sums_size();
             for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) {
-                const T* more = sums + chunk * sums_size();
-                for (std::int64_t i = row * sums_step(); i < end * sums_step(); ++i)
-                    sums[i] += more[i];
+                conv_kernels<T>().add(sums + chunk * sums_size() + row * sums_step(),
+                                      (end - row) * sums_step(), sums + row * sums_step());
             }
             finish(part, row, end, sums, buffers + slot * buffer_size());
         });
@@ -329,9 +338,13 @@ class WeightGradient {
                 (part / blocks_ * m_ + i) * dw_.stride[0] + part % blocks_ * block_ * dw_.stride[1];
             const bool direct = linear && is_lanes<T>(dw_.dtype, dw_.stride[3], n);
             T* const line = direct ? dw_.template as<T>() + start : buffer;
-            for (std::int64_t c = 0; c < channels; ++c)
-                for (std::int64_t t = 0; t < taps_; ++t)
-                    line[c * taps_ + t] = row[t * channels + c];
+            if (taps_ == 1) std::copy_n(row, channels, line);
+            for (std::int64_t t = 0; t < taps_ && taps_ > 1; t += kMaxInterleaved) {
+                const int count = static_cast<int>(std::min(kMaxInterleaved, taps_ - t));
+                const T* rows[kMaxInterleaved];
+                for (int k = 0; k < count; ++k) rows[k] = row + (t + k) * channels;
+                kernels_.interleave(rows, count, channels, line + t, taps_);
+            }
             if (linear) {
                 store_lanes(line, at(dw_.data, dw_.dtype, start), dw_.dtype, dw_.stride[3], n);
                 continue;
@@ -371,6 +384,10 @@ void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeomet
     visit_f32_f64(lane_dtype(dw.dtype), [&]<class T>() {
         if (suits_direct_weight<T>(dy, geometry, dw))
             return direct_weight_gradient<T>(on, dy, x, geometry, dw);
+        // Small images that are read pixel by pixel are staged faster as one row.
+        Scratch scratch(on);
+        if (reads_pixels_once(geometry, dw) && dy.shape[2] * dy.shape[3] <= kPixels)
+            dy = with_one_row(on, scratch, dy), x = with_one_row(on, scratch, x);
         WeightGradient<T>(on, dy, x, geometry, dw).run();
     });
 }

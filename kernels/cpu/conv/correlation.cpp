@@ -45,6 +45,7 @@ class Correlator {
           weight_(on, scratch_, p, weight, block_, tile_rows_) {
         linear_out_ = p.h.out == 1 || p.out.stride[2] == p.w.out * p.out.stride[3];
         in_place_ = linear_out_ && is_lanes<T>(p.out.dtype, p.out.stride[3], 2);
+        reads_in_place_ = reads_in_place();
         keeps_sums_ = blocks_ > 1 && !(in_place_ && pixels_ % width_ == 0 && p.m % 2 == 0);
         cut();
     }
@@ -112,6 +113,7 @@ class Correlator {
         return source_.rows_for(std::min(p_.h.out, divide_up(block_pixels_, p_.w.out) + 1));
     }
     std::int64_t staged_size() const {
+        if (reads_in_place_) return 0;
         return round_up(images_ * block_ * most_rows_staged() * source_.row_step() + kPanelSlack,
                         16);
     }
@@ -133,16 +135,20 @@ class Correlator {
         const std::int64_t channel_step = rows * source_.row_step();
         PanelRun from[kMaxTileColumns], to[kMaxTileColumns];
         for (std::int64_t k = 0; k < blocks_; ++k) {
-            stage(b, k, first_row, rows, memory);
+            if (!reads_in_place_) stage(b, k, first_row, rows, memory);
             for (std::int64_t j = 0; j < b.columns(); j += width_) {
                 const std::int64_t columns = std::min(width_, b.columns() - j);
                 const std::int64_t width = round_up(columns, kernels_.lanes);
                 T* lines = panel;
                 if (k == 0 && has_bias_) lines = std::fill_n(panel, width, T(1));
-                const std::int64_t runs = source_runs(b, j, columns, first_row,
-                                                      channel_step * weight_.channels_of(k), from);
-                conv_kernels<T>().pack_taps(from, runs, memory, weight_.channels_of(k),
-                                            channel_step, source_.taps(), taps_, width, lines);
+                if (reads_in_place_) {
+                    pack_in_place(b, k, j, columns, width, from, lines);
+                } else {
+                    const std::int64_t runs = source_runs(
+                        b, j, columns, first_row, channel_step * weight_.channels_of(k), from);
+                    conv_kernels<T>().pack_taps(from, runs, memory, weight_.channels_of(k),
+                                                channel_step, source_.taps(), taps_, width, lines);
+                }
                 const std::int64_t targets = out_runs(b, j, columns, to);
                 multiply_panel(b, k, panel, j, columns, to, targets, sums);
             }
@@ -157,39 +163,62 @@ class Correlator {
                                rows, to);
     }
 
-    // Sets `runs` to the runs in the staged rows that form columns [j, j + n) of a block.
-    std::int64_t source_runs(const Block& b, std::int64_t j, std::int64_t n, std::int64_t first_row,
-                             std::int64_t image_step, PanelRun* runs) const {
+    // Returns whether panels can be packed from the source itself: pixels are then at the same
+    // place in source and output, and runs fill vectors, so copies do not read beyond the source.
+    bool reads_in_place() const {
+        const ConstView& x = p_.source;
+        return taps_ == 1 && p_.h.step == 1 && p_.w.step == 1 && p_.h.low == 0 && p_.w.low == 0 &&
+               p_.h.out == p_.h.source && p_.w.out == p_.w.source &&
+               pixels_ % kernels_.lanes == 0 && is_lanes<T>(x.dtype, x.stride[3], 2) &&
+               (p_.h.out == 1 || x.stride[2] == p_.w.out);
+    }
+
+    // Sets `runs` to the runs of pixels that form columns [j, j + n) of a block. A run is a part of
+    // `line` adjacent pixels. place(image, line, pixel) returns the position of a pixel of a line.
+    // Images are counted from the first image of the block.
+    template <class Place>
+    static std::int64_t runs_of(const Block& b, std::int64_t j, std::int64_t n, std::int64_t line,
+                                PanelRun* runs, Place place) {
         std::int64_t count = 0;
         std::int64_t image = j / b.pixels, pixel = b.pixel + j % b.pixels;
         for (std::int64_t to = 0; to < n; ++count) {
-            const std::int64_t row = pixel / p_.w.out, column = pixel % p_.w.out;
-            const std::int64_t left =
-                std::min({p_.w.out - column, b.pixel + b.pixels - pixel, n - to});
-            runs[count] = {
-                image * image_step + (row - first_row) * p_.h.step * source_.row_step() + column,
-                to, left};
+            const std::int64_t row = pixel / line, column = pixel % line;
+            const std::int64_t left = std::min({line - column, b.pixel + b.pixels - pixel, n - to});
+            runs[count] = {place(image, row, column), to, left};
             to += left, pixel += left;
             if (pixel == b.pixel + b.pixels) pixel = b.pixel, ++image;
         }
         return count;
     }
-    // Sets `runs` to the runs in the output that form columns [j, j + n) of a block. PanelRun::from
-    // is then a position in the output.
+    // Sets `runs` to the runs in the staged rows.
+    std::int64_t source_runs(const Block& b, std::int64_t j, std::int64_t n, std::int64_t first_row,
+                             std::int64_t image_step, PanelRun* runs) const {
+        return runs_of(b, j, n, p_.w.out, runs,
+                       [&](std::int64_t image, std::int64_t row, std::int64_t column) {
+                           return image * image_step +
+                                  (row - first_row) * p_.h.step * source_.row_step() + column;
+                       });
+    }
+    // Sets `runs` to the runs in the output. PanelRun::from is then a position in the output.
     std::int64_t out_runs(const Block& b, std::int64_t j, std::int64_t n, PanelRun* runs) const {
-        const std::int64_t line = linear_out_ ? pixels_ : p_.w.out;
-        std::int64_t count = 0;
-        std::int64_t image = b.image + j / b.pixels, pixel = b.pixel + j % b.pixels;
-        for (std::int64_t to = 0; to < n; ++count) {
-            const std::int64_t row = pixel / line, column = pixel % line;
-            const std::int64_t left = std::min({line - column, b.pixel + b.pixels - pixel, n - to});
-            runs[count] = {
-                image * p_.out.stride[0] + row * p_.out.stride[2] + column * p_.out.stride[3], to,
-                left};
-            to += left, pixel += left;
-            if (pixel == b.pixel + b.pixels) pixel = b.pixel, ++image;
-        }
-        return count;
+        return runs_of(b, j, n, linear_out_ ? pixels_ : p_.w.out, runs,
+                       [&](std::int64_t image, std::int64_t row, std::int64_t column) {
+                           return (b.image + image) * p_.out.stride[0] + row * p_.out.stride[2] +
+                                  column * p_.out.stride[3];
+                       });
+    }
+    // Packs columns [j, j + n) of a block of depth from the source itself.
+    void pack_in_place(const Block& b, std::int64_t block, std::int64_t j, std::int64_t n,
+                       std::int64_t width, PanelRun* runs, T* to) const {
+        const ConstView& x = p_.source;
+        const std::int64_t channel = b.group * p_.channels + block * block_;
+        const T* from = x.as<T>() + b.image * x.stride[0] + channel * x.stride[1];
+        const std::int64_t count = runs_of(
+            b, j, n, pixels_, runs, [&](std::int64_t image, std::int64_t, std::int64_t pixel) {
+                return image * x.stride[0] + pixel;
+            });
+        conv_kernels<T>().pack_lines(runs, count, from, x.stride[1], weight_.channels_of(block),
+                                     width, to);
     }
 
     // Multiplies one panel of pixels with all rows of the task. Writes the results to the output
@@ -252,6 +281,7 @@ class Correlator {
     bool has_bias_;
     StagedSource<T> source_;
     PackedWeight<T> weight_;
+    bool reads_in_place_;  // whether panels are packed from the source itself
     bool linear_out_;
     bool in_place_;    // whether the output's layout permits storing tiles directly
     bool keeps_sums_;  // whether tiles are accumulated in scratch memory

@@ -57,7 +57,8 @@ class PackedWeight {
         const std::int64_t group =
             std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, tile_rows_ * most));
         const std::int64_t slots = slots_for(tasks, group);
-        const std::int64_t size = round_up(std::max(pack_buffer(tile_rows_, most), 5 * taps_), 16);
+        const std::int64_t size =
+            round_up(std::max(pack_buffer(tile_rows_, most), p_.kernel_size), 16);
         Scratch scratch(on);
         T* const buffers = scratch.take<T>(slots * size);
         parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
@@ -89,30 +90,27 @@ class PackedWeight {
             return;
         }
         for (std::int64_t k = 0; k < channels_of(block); ++k, from += p_.channel_step)
-            for (std::int64_t i = 0; i < step; i += 4)
-                pack_taps(from, i, rows, step, all, to + k * taps_ * step, buffer);
+            pack_taps(from, rows, step, all, to + k * taps_ * step, buffer);
     }
-    // Packs all taps of one channel for the rows [i, i + 4) of a panel.
-    void pack_taps(const T* from, std::int64_t i, std::int64_t rows, std::int64_t step, bool all,
-                   T* to, T* buffer) const {
-        const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
-        const T* lines[4] = {};
-        for (int r = 0; r < count; ++r) {
-            const T* line = from + (i + r) * p_.row_step;
-            T* const gathered = buffer + r * taps_;
-            lines[r] = all && i + r < rows ? line : gathered;
-            if (i + r >= rows) {
-                std::fill(gathered, gathered + taps_, T(0));
-            } else if (!all) {
-                gather_taps(line, gathered);
-            }
+    // Packs all taps of one channel for the rows of a panel.
+    void pack_taps(const T* from, std::int64_t rows, std::int64_t step, bool all, T* to,
+                   T* buffer) const {
+        const T* lines[kMaxTileRows];
+        if (rows < step) std::fill_n(buffer, p_.kernel_size, T(0));
+        for (std::int64_t r = 0; r < step; ++r)
+            lines[r] = r < rows ? from + r * p_.row_step : buffer;
+        if (all) {
+            for (std::int64_t i = 0; i < step; i += kMaxInterleaved)
+                gemm_kernels<T>().interleave(lines + i,
+                                             static_cast<int>(std::min(kMaxInterleaved, step - i)),
+                                             taps_, to + i, step);
+            return;
         }
-        gemm_kernels<T>().interleave(lines, count, taps_, to + i, step);
-    }
-    void gather_taps(const T* line, T* to) const {
         for (std::int64_t i = 0; i < p_.h.count; ++i)
-            for (std::int64_t j = 0; j < p_.w.count; ++j)
-                *to++ = line[p_.h.index[i] * p_.kernel_w + p_.w.index[j]];
+            for (std::int64_t j = 0; j < p_.w.count; ++j) {
+                const std::int64_t tap = p_.h.index[i] * p_.kernel_w + p_.w.index[j];
+                for (std::int64_t r = 0; r < step; ++r) *to++ = lines[r][tap];
+            }
     }
 
     const Correlation& p_;

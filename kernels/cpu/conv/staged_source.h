@@ -80,6 +80,10 @@ class StagedSource {
             std::fill(to + end, to + phase_width_, T(0));
             if (begin == end) continue;
             const std::int64_t from = start + (low + begin * p_.w.step) * x.stride[3];
+            if (p_.w.step == 1 && is_lanes<T>(x.dtype, x.stride[3], 2)) {
+                std::copy_n(x.as<T>() + from, end - begin, to + begin);
+                continue;
+            }
             const T* line = load_lanes<T>(at(x.data, x.dtype, from), x.dtype,
                                           p_.w.step * x.stride[3], end - begin, to + begin);
             if (line != to + begin) std::copy(line, line + (end - begin), to + begin);

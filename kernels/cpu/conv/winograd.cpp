@@ -85,9 +85,9 @@ class Winograd {
         const float* from =
             weight_ + group * p_.group_step + row * p_.row_step + channel * p_.channel_step;
         for (std::int64_t run = 0; run < runs; ++run, from += p_.channel_step)
-            for (std::int64_t i = 0; i < step; i += 4) {
-                const float* lines[4] = {};
-                const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
+            for (std::int64_t i = 0; i < step; i += kMaxInterleaved) {
+                const float* lines[kMaxInterleaved];
+                const int count = static_cast<int>(std::min(kMaxInterleaved, step - i));
                 for (int r = 0; r < count; ++r)
                     lines[r] = i + r < rows ? from + (i + r) * p_.row_step : zeros;
                 kernels_.interleave(lines, count, length, buffer + run * 9 * step + i, step);

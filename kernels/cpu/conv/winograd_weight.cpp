@@ -85,7 +85,7 @@ class WinogradWeight {
     std::int64_t v_size() const { return winograd_point_step(block_ * tiles_); }
     std::int64_t sums_size() const { return winograd_point_step(round_up(m_, 2) * block_); }
     std::int64_t buffer_size() const {
-        return round_up(4 * std::max(x_.shape[3], 2 * across_ + 2), 16);
+        return round_up(kMaxInterleaved * std::max(x_.shape[3], 2 * across_ + 2), 16);
     }
     std::int64_t slot_size() const {
         return staged_dy() + staged_x() + kWinogradPoints * (dm_size() + v_size()) + buffer_size();
@@ -156,9 +156,9 @@ class WinogradWeight {
     }
     void stage_row(const ConstView& from, std::int64_t start, std::int64_t n, std::int64_t channels,
                    float* to, std::int64_t step, float* buffer) const {
-        for (std::int64_t c = 0; c < step; c += 4) {
-            const int count = static_cast<int>(std::min<std::int64_t>(4, step - c));
-            const float* lines[4] = {};
+        for (std::int64_t c = 0; c < step; c += kMaxInterleaved) {
+            const int count = static_cast<int>(std::min(kMaxInterleaved, step - c));
+            const float* lines[kMaxInterleaved];
             for (int k = 0; k < count; ++k) {
                 float* const line = buffer + k * n;
                 if (c + k >= channels) std::fill_n(line, n, 0.0F);

@@ -103,44 +103,59 @@ void interleave(const T* const* rows, int count, std::int64_t n, T* to, std::int
 #if HWY_TARGET == HWY_SCALAR
 inline constexpr auto kInterleaveF32 = &interleave<float>;
 #else
-// Transposes 4 x 4 elements in 128-bit vectors. If there are two rows, they are duplicated and half
-// of the result is stored.
-void interleave_f32(const float* const* rows, int count, std::int64_t n, float* to,
-                    std::int64_t step) {
-    const hn::FixedTag<float, 4> d;
-    const hn::Half<decltype(d)> half;
-    const float* const r0 = rows[0];
-    const float* const r1 = rows[1];
-    const float* const r2 = rows[count == 4 ? 2 : 0];
-    const float* const r3 = rows[count == 4 ? 3 : 1];
-    std::int64_t p = 0;
-    for (; p + 4 <= n; p += 4, to += 4 * step) {
-        const auto v0 = hn::LoadU(d, r0 + p);
-        const auto v1 = hn::LoadU(d, r1 + p);
-        const auto v2 = hn::LoadU(d, r2 + p);
-        const auto v3 = hn::LoadU(d, r3 + p);
+// Interleaves up to 16 rows. Each step transposes 4 x 4 elements in each 128-bit block of `kBlocks`
+// blocks: block b of column p contains the elements of rows 4 b .. 4 b + 3.
+template <int kBlocks>
+void interleave_blocks(const float* const* rows, int count, std::int64_t n, float* to,
+                       std::int64_t step) {
+    const hn::FixedTag<float, 4 * kBlocks> d;
+    const hn::FixedTag<float, 4> block;
+    const float* row[4 * kBlocks];
+    for (int i = 0; i < 4 * kBlocks; ++i) row[i] = rows[i < count ? i : 0];
+    const auto stored = hn::FirstN(d, static_cast<std::size_t>(count));
+    const auto store = [&](auto column, std::int64_t p) HWY_ATTR {
+        if (count == 4 * kBlocks)
+            hn::StoreU(column, d, to + p * step);
+        else
+            hn::BlendedStore(column, stored, d, to + p * step);
+    };
+    if (n < 4) return interleave(rows, count, n, to, step);
+    // The last step overlaps the step before if n is not a multiple of 4.
+    for (std::int64_t next = 0; next < n; next += 4) {
+        const std::int64_t p = next + 4 <= n ? next : n - 4;
+        // Returns the elements p .. p + 3 of the rows r, r + 4, ..., one row per block.
+        const auto load = [&](int r) HWY_ATTR {
+            if constexpr (kBlocks == 1) {
+                return hn::LoadU(block, row[r] + p);
+            } else {
+#if HWY_TARGET <= HWY_AVX3
+                __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row[r] + p));
+                v = _mm512_mask_broadcast_f32x4(v, 0xf0, _mm_loadu_ps(row[r + 4] + p));
+                v = _mm512_mask_broadcast_f32x4(v, 0xf00, _mm_loadu_ps(row[r + 8] + p));
+                v = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(row[r + 12] + p));
+                return hn::Vec<decltype(d)>{v};
+#endif
+            }
+        };
+        const auto v0 = load(0), v1 = load(1), v2 = load(2), v3 = load(3);
         const auto even_low = hn::InterleaveLower(d, v0, v2);
         const auto even_high = hn::InterleaveUpper(d, v0, v2);
         const auto odd_low = hn::InterleaveLower(d, v1, v3);
         const auto odd_high = hn::InterleaveUpper(d, v1, v3);
-        const auto t0 = hn::InterleaveLower(d, even_low, odd_low);
-        const auto t1 = hn::InterleaveUpper(d, even_low, odd_low);
-        const auto t2 = hn::InterleaveLower(d, even_high, odd_high);
-        const auto t3 = hn::InterleaveUpper(d, even_high, odd_high);
-        if (count == 4) {
-            hn::StoreU(t0, d, to);
-            hn::StoreU(t1, d, to + step);
-            hn::StoreU(t2, d, to + 2 * step);
-            hn::StoreU(t3, d, to + 3 * step);
-        } else {
-            hn::StoreU(hn::LowerHalf(half, t0), half, to);
-            hn::StoreU(hn::LowerHalf(half, t1), half, to + step);
-            hn::StoreU(hn::LowerHalf(half, t2), half, to + 2 * step);
-            hn::StoreU(hn::LowerHalf(half, t3), half, to + 3 * step);
-        }
+        store(hn::InterleaveLower(d, even_low, odd_low), p);
+        store(hn::InterleaveUpper(d, even_low, odd_low), p + 1);
+        store(hn::InterleaveLower(d, even_high, odd_high), p + 2);
+        store(hn::InterleaveUpper(d, even_high, odd_high), p + 3);
     }
-    const float* const rest[] = {r0 + p, r1 + p, r2 + p, r3 + p};
-    interleave(rest, count, n - p, to, step);
+}
+
+void interleave_f32(const float* const* rows, int count, std::int64_t n, float* to,
+                    std::int64_t step) {
+#if HWY_TARGET <= HWY_AVX3
+    if (count > 8) return interleave_blocks<4>(rows, count, n, to, step);
+#endif
+    for (int i = 0; i < count; i += 4)
+        interleave_blocks<1>(rows + i, count - i < 4 ? count - i : 4, n, to + i, step);
 }
 inline constexpr auto kInterleaveF32 = &interleave_f32;
 #endif

@@ -15,6 +15,9 @@ namespace axle::kernels {
 inline constexpr int kMaxTileRows = 32;
 inline constexpr int kMaxTileColumns = 32;
 
+// The largest number of rows that GemmKernels::interleave() interleaves.
+inline constexpr std::int64_t kMaxInterleaved = 16;
+
 // The conversion of a tile of sums to elements of c: pre = tile + add + bias, and out =
 // activation(pre). A step is the number of elements from one row to the next. add, bias and pre can
 // be null. out can be the same memory as the tile or add.
@@ -45,7 +48,8 @@ struct GemmKernels {
     // Copies n rows of `width` elements: to[p width + i] = from[p from_step + i].
     void (*copy_rows)(const T* from, std::int64_t from_step, std::int64_t n, std::int64_t width,
                       T* to);
-    // Interleaves 2 or 4 rows of n elements: to[p step + i] = rows[i][p] for p < n, i < count.
+    // Interleaves at most kMaxInterleaved rows of n elements: to[p step + i] = rows[i][p] for p <
+    // n, i < count.
     void (*interleave)(const T* const* rows, int count, std::int64_t n, T* to, std::int64_t step);
     T (*dot)(const T* x, const T* y, std::int64_t n);
     // Computes sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another.
@@ -192,7 +196,7 @@ void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, st
 // up to a multiple of 16.
 void pack_rows(const Lines& lines, std::int64_t extent, std::int64_t depth, AmxPair* to);
 constexpr std::int64_t pack_buffer(std::int64_t extent, std::int64_t depth) {
-    return extent > 4 * depth ? extent : 4 * depth;
+    return extent > kMaxInterleaved * depth ? extent : kMaxInterleaved * depth;
 }
 
 constexpr std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }

@@ -1,6 +1,6 @@
 // Packs operands with any strides and any floating dtype into the panels that the register tiles
 // read with stride 1. Each element is read once, in memory order, and written once to scratch
-// memory that stays in L2. Lines along the depth are transposed in blocks of 4 x 4.
+// memory that stays in L2. Lines along the depth are interleaved, up to 16 at once.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -48,20 +48,19 @@ void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     for (std::int64_t begin = 0; begin < extent; begin += width, to += width * depth) {
         const std::int64_t valid = std::min(width, extent - begin);
         const std::int64_t step = round_up(valid, quantum);
-        for (std::int64_t i = 0; i < step; i += 4) {
-            const int count = static_cast<int>(std::min<std::int64_t>(4, step - i));
-            const int present = static_cast<int>(std::clamp<std::int64_t>(valid - i, 0, count));
-            const T* rows[4] = {};
-            for (int r = 0; r < present; ++r)
-                rows[r] = load_lanes<T>(at(lines.data, lines.dtype, (begin + i + r) * lines.stride),
-                                        lines.dtype, lines.depth_stride, depth, buffer + r * depth);
-            if (present == count && count % 2 == 0) {
-                gemm_kernels<T>().interleave(rows, count, depth, to + i, step);
-                continue;
+        for (std::int64_t i = 0; i < step; i += kMaxInterleaved) {
+            const std::int64_t count = std::min(kMaxInterleaved, step - i);
+            const T* rows[kMaxInterleaved];
+            for (std::int64_t r = 0; r < count; ++r) {
+                T* const row = buffer + r * depth;
+                if (i + r >= valid) std::fill(row, row + depth, T(0));
+                rows[r] =
+                    i + r >= valid
+                        ? row
+                        : load_lanes<T>(at(lines.data, lines.dtype, (begin + i + r) * lines.stride),
+                                        lines.dtype, lines.depth_stride, depth, row);
             }
-            for (std::int64_t p = 0; p < depth; ++p)
-                for (int r = 0; r < count; ++r)
-                    to[p * step + i + r] = r < present ? rows[r][p] : T(0);
+            gemm_kernels<T>().interleave(rows, static_cast<int>(count), depth, to + i, step);
         }
     }
 }
