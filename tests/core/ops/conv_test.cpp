@@ -115,6 +115,15 @@ TEST(Conv2d, MatchesDefinitionForSizesComputedInBlocks) {
     expect_definition({{2, 40, 9, 9}, {20, 40, 1, 1}, {.stride = 2}});
 }
 
+// Images whose pixels fill vectors are read without a copy, and small images as one row.
+TEST(Conv2d, MatchesDefinitionForKernelsOfOnePixel) {
+    expect_definition({{3, 40, 4, 4}, {33, 40, 1, 1}});
+    expect_definition({{5, 35, 3, 3}, {70, 35, 1, 1}});
+    expect_definition({{2, 400, 4, 8}, {20, 400, 1, 1}});  // two blocks of channels
+    expect_definition({{2, 48, 20, 20}, {40, 24, 1, 1}, {.groups = 2}});
+    expect_definition({{2, 40, 4, 4}, {20, 40, 1, 1}, {.padding = 1}});
+}
+
 TEST(Conv2d, MatchesDefinitionForGroups) {
     expect_definition({{2, 6, 9, 8}, {12, 2, 3, 3}, {.padding = 1, .groups = 3}});
     expect_definition({{2, 12, 7, 7}, {12, 1, 3, 3}, {.stride = 2, .padding = 1, .groups = 12}});
@@ -183,6 +192,8 @@ TEST(Conv2d, GivesSameResultInChannelsLastAndForSeveralNumbersOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
                             {{12, 35, 20, 20}, {32, 35, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
+                            {{6, 40, 8, 8}, {48, 40, 1, 1}},
+                            {{3, 64, 20, 20}, {36, 64, 1, 1}},
                             {{18, 3, 30, 30}, {7, 3, 3, 3}, {.padding = 1}},
                             {{5, 9, 14, 14}, {9, 1, 3, 3}, {.padding = 1, .groups = 9}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};
