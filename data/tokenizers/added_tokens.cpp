@@ -127,6 +127,7 @@ std::vector<Part> AddedTokens::find_all(std::string_view text, const Patterns& p
             continue;
         if (token->lstrip) begin = std::max(begin - spaces_at_end(text.substr(0, begin)), last);
         if (token->rstrip) end += spaces_at_start(text.substr(end));
+        if (begin >= end) continue;  // the last token has stripped all of it
         if (last < begin) parts.push_back({range(last, begin), -1});
         parts.push_back({range(begin, end), token->id});
         last = end;

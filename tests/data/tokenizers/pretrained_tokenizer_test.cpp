@@ -242,6 +242,19 @@ TEST(PretrainedTokenizer, MatchesAddedTokensByTheirOptions) {
     EXPECT_EQ(tokenizer.encode("<l>"), Ids{0});
 }
 
+TEST(PretrainedTokenizer, DropsAddedTokensOfSpacesThatTheTokenBeforeStrips) {
+    for (const char* normalized : {"false", "true"}) {
+        const std::string kind = std::string(R"(, "normalized": )") + normalized + "}";
+        const auto tokenizer = PretrainedTokenizer::from_json(
+            R"({"model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "x": 1}},
+                "normalizer": {"type": "NFC"},
+                "added_tokens": [{"id": 2, "content": "<R>", "rstrip": true)" +
+            kind + R"(, {"id": 3, "content": " ", "lstrip": true)" + kind + "]}");
+        EXPECT_EQ(tokenizer.encode("<R>  x"), (Ids{2, 1})) << normalized;
+        EXPECT_EQ(tokenizer.encode("x x"), (Ids{1, 3, 1})) << normalized;
+    }
+}
+
 TEST(PretrainedTokenizer, AppliesCompiledCharacterMapsAndRejectsTruncatedMaps) {
     // The map has the entry "a" -> "xy": a trie of 256 units, then the replacements.
     const auto tokenizer = [] {
