@@ -7,7 +7,7 @@
 # needs CUDA's headers but not nvcc: the C++ compiler compiles the kernels, with its sanitizers.
 
 set(cuda 0)
-if(AXLE_CUDA STREQUAL "AUTO")
+if(AXLE_CUDA STREQUAL "AUTO" AND NOT CMAKE_CROSSCOMPILING)
     include(CheckLanguage)
     check_language(CUDA)
     if(CMAKE_CUDA_COMPILER)
@@ -17,7 +17,7 @@ if(AXLE_CUDA STREQUAL "AUTO")
     endif()
 elseif(AXLE_CUDA MATCHES "^(ON|SIMULATED)$")
     set(cuda 1)
-elseif(NOT AXLE_CUDA STREQUAL "OFF")
+elseif(NOT AXLE_CUDA MATCHES "^(AUTO|OFF)$")
     message(FATAL_ERROR "AXLE_CUDA=${AXLE_CUDA}: expected AUTO, ON, OFF or SIMULATED")
 endif()
 set(simulated OFF)

@@ -1,12 +1,12 @@
 # Lists the suites of a GoogleTest program and adds a test for each of them, or several tests for a
 # suite with more than `most_cases` cases. ctest runs this file for each call of add_test_suites()
-# (cmake/test_suites.cmake), which sets `program`, `prefix`, `filter`, `most_cases` and
-# `properties`.
+# (cmake/test_suites.cmake), which sets `program`, `emulator` (empty unless the program is for another
+# architecture), `prefix`, `filter`, `most_cases` and `properties`.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()
 endif()
-execute_process(COMMAND ${program} --gtest_list_tests --gtest_filter=${filter}
+execute_process(COMMAND ${emulator} ${program} --gtest_list_tests --gtest_filter=${filter}
                 OUTPUT_VARIABLE listing RESULT_VARIABLE failed)
 if(failed)
     message(FATAL_ERROR "${program} --gtest_list_tests failed: ${failed}")
@@ -20,7 +20,7 @@ macro(add_part name cases)
         message(FATAL_ERROR "two tests have the name ${name}; rename one of them")
     endif()
     list(APPEND names_of_suites "${name}")
-    add_test("${name}" ${program} "--gtest_filter=${cases}" --gtest_brief=0)
+    add_test("${name}" ${emulator} ${program} "--gtest_filter=${cases}" --gtest_brief=0)
     string(REPLACE "@" "${name}" call "set_tests_properties(\"@\" PROPERTIES ${properties})")
     cmake_language(EVAL CODE "${call}")
     if("${name}" STREQUAL "nn.ResNet18")  # takes a minute; started first, so that no core waits for it

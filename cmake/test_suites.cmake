@@ -30,6 +30,7 @@ function(add_test_suites program)
     set(script ${CMAKE_CURRENT_BINARY_DIR}/suites/${suites_PREFIX}${suites_LABELS}.cmake)
     file(GENERATE OUTPUT ${script} CONTENT
 "set(program [==[$<TARGET_FILE:${program}>]==])
+set(emulator [==[${CMAKE_CROSSCOMPILING_EMULATOR}]==])
 set(prefix ${suites_PREFIX})
 set(filter [==[${suites_FILTER}]==])
 set(most_cases ${suites_CASES})

@@ -24,6 +24,34 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using IntTag = hn::ScalableTag<std::int32_t>;
 
+// The type of a vector in a class or an array. The vector types of SVE have no size, so they cannot
+// be members or elements. With -msve-vector-bits, GCC and Clang convert them to types that have
+// one.
+#if HWY_TARGET == HWY_SVE_256 || HWY_TARGET == HWY_SVE2_128
+template <class Lane>
+struct SizedVector;
+#define AXLE_SIZED_VECTOR(LANE, VECTOR)                                                   \
+    template <>                                                                           \
+    struct SizedVector<LANE> {                                                            \
+        typedef VECTOR type __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS))); \
+    }
+AXLE_SIZED_VECTOR(float, svfloat32_t);
+AXLE_SIZED_VECTOR(double, svfloat64_t);
+AXLE_SIZED_VECTOR(std::int32_t, svint32_t);
+AXLE_SIZED_VECTOR(std::uint32_t, svuint32_t);
+#undef AXLE_SIZED_VECTOR
+template <class Tag>
+using StoredVec = typename SizedVector<hn::TFromD<Tag>>::type;
+typedef svbool_t SizedMask __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
+template <class>
+using StoredMask = SizedMask;
+#else
+template <class Tag>
+using StoredVec = hn::Vec<Tag>;
+template <class Tag>
+using StoredMask = hn::Mask<Tag>;
+#endif
+
 // Loads the first n elements, where n is at most the size of a vector. All other lanes are zero.
 // Unlike hn::MaskedLoad(), does not read beyond these elements on targets without masked loads.
 template <class Tag>
@@ -51,14 +79,26 @@ HWY_INLINE void store_first(hn::Vec<Tag> v, Tag d, hn::TFromD<Tag>* p, std::int6
 #endif
 }
 
+// Loads 2 n elements, where n is the size of a vector: the even ones and the odd ones.
+template <class Tag>
+HWY_INLINE void load_interleaved(Tag d, const hn::TFromD<Tag>* p, StoredVec<Tag>& even,
+                                 StoredVec<Tag>& odd) {
+    hn::Vec<Tag> first, second;
+    hn::LoadInterleaved2(d, p, first, second);
+    even = first, odd = second;
+}
+
+// Functions of Highway that are templates need this type, not StoredVec<FloatTag>.
+using Vector = hn::Vec<FloatTag>;
+
 struct Pack {
-    using Vec = hn::Vec<FloatTag>;
+    using Vec = StoredVec<FloatTag>;
     static constexpr std::int64_t kLanes = hn::MaxLanes(FloatTag());
 
     Vec v;
 
     Pack() = default;
-    HWY_INLINE Pack(Vec x) : v(x) {}  // NOLINT
+    HWY_INLINE Pack(Vector x) : v(x) {}  // NOLINT
     HWY_INLINE explicit Pack(float x) : v(hn::Set(FloatTag(), x)) {}
     HWY_INLINE explicit Pack(double x) : Pack(static_cast<float>(x)) {}
     HWY_INLINE explicit Pack(int x) : Pack(static_cast<float>(x)) {}
@@ -88,6 +128,9 @@ struct Pack {
     friend HWY_INLINE Pack select(Mask m, Pack yes, Pack no) {
         return hn::IfThenElse(m, yes.v, no.v);
     }
+    friend HWY_INLINE Pack select_or_zero(Mask m, Pack yes) {
+        return hn::IfThenElseZero(m, Vector(yes.v));
+    }
     friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
 };
 
@@ -115,9 +158,11 @@ HWY_INLINE Pack floor(Pack a) { return hn::Floor(a.v); }
 HWY_INLINE Pack ceil(Pack a) { return hn::Ceil(a.v); }
 HWY_INLINE Pack trunc(Pack a) { return hn::Trunc(a.v); }
 HWY_INLINE Pack rint(Pack a) { return hn::Round(a.v); }  // halfway numbers become even
-HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magnitude.v, sign.v); }
-HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
-HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
+HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) {
+    return hn::CopySign(Vector(magnitude.v), Vector(sign.v));
+}
+HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), Vector(a.v))); }
+HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), Vector(a.v))); }
 
 // Returns x 2^n for integer n in [-252, 254]. It is computed in two steps so that results can be
 // subnormal.

@@ -24,7 +24,6 @@ bool has_f16c() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
-#endif
 
 // Returns whether the CPU has AMX with bf16. The operating system may forbid its use.
 bool has_amx_instructions() {
@@ -37,6 +36,7 @@ bool has_amx_instructions() {
     return false;
 #endif
 }
+#endif
 
 // Asks Linux for the permission to use AMX, for all threads of the process. Linux grants it since
 // version 5.16. Returns whether it is granted.

@@ -29,7 +29,15 @@
 // (HWY_AVX3).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #define HWY_IS_DEBUG_BUILD 0
+// CPUs other than x86 have one target, which the compiler options select: on ARM64, NEON, or SVE
+// with vectors of a fixed size (-msve-vector-bits).
+#if !defined(__x86_64__) && !defined(__i386__) && !defined(HWY_COMPILE_ONLY_STATIC)
+#define HWY_COMPILE_ONLY_STATIC
+#endif
 #include <hwy/detect_targets.h>
+#if HWY_STATIC_TARGET == HWY_SVE || HWY_STATIC_TARGET == HWY_SVE2
+#error "SVE kernels need -msve-vector-bits=256, or -msve-vector-bits=128 with SVE2"
+#endif
 #if defined(AXLE_NATIVE_TARGET) && HWY_STATIC_TARGET != AXLE_NATIVE_TARGET
 #error "AXLE_NATIVE: the compiler options do not select the best instruction set of this machine"
 #endif
@@ -40,7 +48,7 @@ namespace axle::kernels {
 // 2 for AVX-512 (F, BW, CD, DQ, VL). The environment variable
 // AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16|avx512_amx can select a lower target than the
 // CPU supports. Names of higher targets and other values are ignored. If the kernels are compiled
-// for one target only (AXLE_NATIVE=ON), all versions in the tables are the same.
+// for one target only (AXLE_NATIVE=ON, or not for x86), all versions in the tables are the same.
 int cpu_target();
 // Returns whether the selected target includes AVX512_BF16 (bf16 products with f32 sums).
 bool multiplies_bf16();
@@ -53,8 +61,8 @@ bool has_amx();
 bool is_bf16_target_requested();
 // Returns the name of the target: "baseline", "avx2", "avx512", "avx512_bf16" or "avx512_amx".
 const char* cpu_target_name();
-// Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON): "baseline", "avx2"
-// or "avx512", which includes avx512_bf16 and avx512_amx. Returns nullptr if they are compiled for
+// Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON, or not for x86):
+// "baseline", "avx2" or "avx512", which includes avx512_bf16 and avx512_amx. Returns nullptr if they are compiled for
 // all targets.
 const char* only_target_name();
 

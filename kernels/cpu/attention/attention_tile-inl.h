@@ -34,7 +34,7 @@ struct DoublePack {
     using Mask = hn::Mask<Tag>;
     static constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
 
-    hn::Vec<Tag> v;
+    StoredVec<Tag> v;
 
     DoublePack() = default;
     HWY_INLINE DoublePack(hn::Vec<Tag> x) : v(x) {}  // NOLINT
@@ -55,7 +55,7 @@ HWY_INLINE DoublePack fma(DoublePack a, DoublePack b, DoublePack c) {
 }
 HWY_INLINE DoublePack max(DoublePack a, DoublePack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE double sum_of(DoublePack a) {
-    return hn::GetLane(hn::SumOfLanes(DoublePack::Tag(), a.v));
+    return hn::GetLane(hn::SumOfLanes(DoublePack::Tag(), hn::Vec<DoublePack::Tag>(a.v)));
 }
 HWY_INLINE DoublePack exp(DoublePack x) {
     double lane[DoublePack::kLanes];

@@ -70,7 +70,7 @@ void direct_tile(const DirectTile<T>& tile, const PixelVector* pixels) {
     const hn::ScalableTag<T> d;
     constexpr int kVectors = vectors_of(kRows);
     const T* HWY_RESTRICT a = tile.a;
-    hn::Vec<decltype(d)> sum[kRows][kVectors];
+    StoredVec<decltype(d)> sum[kRows][kVectors];
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
         const auto first = tile.has_bias ? hn::Set(d, a[i]) : hn::Zero(d);
@@ -84,7 +84,7 @@ void direct_tile(const DirectTile<T>& tile, const PixelVector* pixels) {
     const std::int64_t* const tap = tile.tap;
     for (std::int64_t c = 0; c < tile.channels; ++c) {
         for (std::int64_t t = 0; t < taps; ++t) {
-            hn::Vec<decltype(d)> x[kVectors];
+            StoredVec<decltype(d)> x[kVectors];
             HWY_UNROLL(4)
             for (int j = 0; j < kVectors; ++j) x[j] = hn::LoadU(d, from[j] + tap[t]);
             HWY_UNROLL(8)

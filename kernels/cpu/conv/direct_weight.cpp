@@ -76,13 +76,13 @@ struct LastPixels {
     }
 
     std::int64_t n;
-    hn::Mask<Tag> mask;
+    StoredMask<Tag> mask;
 };
 
 template <class T, int kRows>
 void weight_tile(const WeightTile<T>& tile, const PixelRows& given) {
     const hn::ScalableTag<T> d;
-    using Vec = hn::Vec<decltype(d)>;
+    using Vec = StoredVec<decltype(d)>;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
     const PixelRows pixels = given;
     std::int64_t tap[kTileTaps];
@@ -135,7 +135,7 @@ void add_lanes(const T* sums, std::int64_t n, T* to) {
         to[i] = hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, sums + i * kLanes)));
 }
 
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 constexpr int kWeightTileRows = 4;
 #else
 constexpr int kWeightTileRows = 2;

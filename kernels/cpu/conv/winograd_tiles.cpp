@@ -49,10 +49,10 @@ void gather_tiles(const float* from, std::int64_t row_step, std::int64_t n, floa
     for (int i = 0; i < 4; ++i, from += row_step, to += 4 * to_step)
         for (std::int64_t t = 0; t < n; t += Pack::kLanes) {
             Vec even, odd;
-            hn::LoadInterleaved2(d, from + 2 * t, even, odd);
+            load_interleaved(d, from + 2 * t, even, odd);
             hn::StoreU(even, d, to + t);
             hn::StoreU(odd, d, to + to_step + t);
-            hn::LoadInterleaved2(d, from + 2 * t + 2, even, odd);
+            load_interleaved(d, from + 2 * t + 2, even, odd);
             hn::StoreU(even, d, to + 2 * to_step + t);
             hn::StoreU(odd, d, to + 3 * to_step + t);
         }

@@ -22,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 inline constexpr int kTileRows = 14;
 #else
 inline constexpr int kTileRows = 6;
@@ -35,14 +35,14 @@ void tile(std::int64_t depth, const T* HWY_RESTRICT a, std::int64_t a_step, cons
           std::int64_t b_step, T* HWY_RESTRICT c, std::int64_t c_step, bool add) {
     const hn::ScalableTag<T> d;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
-    hn::Vec<decltype(d)> sum[kRows][kVectors];
+    StoredVec<decltype(d)> sum[kRows][kVectors];
     HWY_UNROLL(16)
     for (int i = 0; i < kRows; ++i) {
         HWY_UNROLL(2)
         for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
     }
     for (std::int64_t p = 0; p < depth; ++p) {
-        hn::Vec<decltype(d)> row[kVectors];
+        StoredVec<decltype(d)> row[kVectors];
         HWY_UNROLL(2)
         for (int j = 0; j < kVectors; ++j) row[j] = hn::LoadU(d, b + j * kLanes);
         HWY_UNROLL(16)
@@ -59,8 +59,8 @@ void tile(std::int64_t depth, const T* HWY_RESTRICT a, std::int64_t a_step, cons
         HWY_UNROLL(2)
         for (int j = 0; j < kVectors; ++j) {
             T* to = c + j * kLanes;
-            const auto value = add ? hn::Add(hn::LoadU(d, to), sum[i][j]) : sum[i][j];
-            hn::StoreU(value, d, to);
+            const hn::Vec<decltype(d)> own = sum[i][j];
+            hn::StoreU(add ? hn::Add(hn::LoadU(d, to), own) : own, d, to);
         }
     }
 }
@@ -70,7 +70,7 @@ struct Tiles {
     static constexpr typename GemmKernels<T>::Tile kTable[][2] = {
         {&tile<T, 2 * kHalves, 1>, &tile<T, 2 * kHalves, 2>}...};
 };
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 template <class T>
 using AllTiles = Tiles<T, 1, 2, 3, 4, 5, 6, 7>;
 #else

@@ -97,7 +97,7 @@ template <bool kWhole>
 HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     const Pack d = load_part<kWhole>(x, left) - centre;
     if (kWhole) return d;
-    return hn::IfThenElseZero(hn::FirstN(FloatTag(), static_cast<std::size_t>(left)), d.v);
+    return select_or_zero(hn::FirstN(FloatTag(), static_cast<std::size_t>(left)), d);
 }
 
 // Sums g and g (x - centre) over a plane, where g is x - centre if kOwn is true, else dy.

@@ -60,7 +60,7 @@ namespace {
 
 struct Largest {
     Pack value;
-    hn::Vec<IntTag> place;
+    StoredVec<IntTag> place;
 
     HWY_INLINE void meet(Pack x, hn::Vec<IntTag> at) {
         const auto better = hn::Or(x > value, is_nan(x));
@@ -73,12 +73,12 @@ struct Largest {
 // kWhole.
 template <bool kWhole>
 HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
-    if (kWhole) return hn::LoadInterleaved2(FloatTag(), p, even.v, odd.v);
+    if (kWhole) return load_interleaved(FloatTag(), p, even.v, odd.v);
     float both[2 * Pack::kLanes] = {};
     const std::int64_t first = std::min(2 * n, Pack::kLanes);
     Pack::load(p, first).store(both);
     Pack::load(p + first, 2 * n - first).store(both + Pack::kLanes);
-    hn::LoadInterleaved2(FloatTag(), both, even.v, odd.v);
+    load_interleaved(FloatTag(), both, even.v, odd.v);
 }
 
 // Computes outputs [i, i + kLanes), or outputs [i, i + left) unless kWhole.

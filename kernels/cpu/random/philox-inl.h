@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
 using WordTag = hn::ScalableTag<std::uint32_t>;
-using Words = hn::Vec<WordTag>;
+using Words = StoredVec<WordTag>;
 
 // The largest step of all targets. A step is the number of words that philox_words() generates
 // together.
@@ -46,7 +46,8 @@ inline void philox_units(Philox random, std::int64_t first, std::int64_t, float*
 #else
 
 // Computes the low and high halves of the 64-bit products x * factor.
-HWY_INLINE void multiply_words(Words x, Words factor, Words& low, Words& high) {
+HWY_INLINE void multiply_words(hn::Vec<WordTag> x, hn::Vec<WordTag> factor, Words& low,
+                               Words& high) {
     const WordTag d;
     const hn::Repartition<std::uint64_t, WordTag> wide;
     const auto even = hn::MulEven(x, factor);

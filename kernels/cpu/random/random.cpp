@@ -76,7 +76,7 @@ void normal_floats(const std::uint32_t* words, float mean, float std, float* y) 
     const WordTag d;
     for (std::int64_t i = 0; i < kBlock; i += 2 * Pack::kLanes) {
         Words first, second;
-        hn::LoadInterleaved2(d, words + i, first, second);
+        load_interleaved(d, words + i, first, second);
         const Pack radius = sqrt(Pack(-2.0f) * log(to_open_unit(first)));
         Pack cosine, sine;
         cos_sin_turn(to_unit(second), cosine, sine);
@@ -99,11 +99,11 @@ void dropout_floats(const std::uint32_t* words, std::int32_t threshold, float sc
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
         const Pack scaled = Pack::load(x + i) * Pack(scale);
-        Pack(hn::IfThenElseZero(kept(i), scaled.v)).store(y + i);
+        select_or_zero(kept(i), scaled).store(y + i);
     }
     if (i < n) {
         const Pack scaled = Pack::load(x + i, n - i) * Pack(scale);
-        Pack(hn::IfThenElseZero(kept(i), scaled.v)).store(y + i, n - i);
+        select_or_zero(kept(i), scaled).store(y + i, n - i);
     }
 }
 
