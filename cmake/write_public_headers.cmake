@@ -54,7 +54,7 @@ set(only_by_path
     "^core/files/(distributed_checkpoint|distributed_metadata|dlpack|dlpack_abi|file|torch_file)[.]h"
     "^core/memory/owning_ptr[.]h"
     "^core/(distributions|profiler|text)/"
-    "^data/files/(cifar|idx|npy|token_writer)[.]h"
+    "^data/files/(cifar|idx|npy|npz|token_writer)[.]h"
     "^data/tables/text_reader[.]h"
     "^data/(corpora|images|sentencepiece|tokenizers)/"
     "^dist/group/backends[.]h"

@@ -47,14 +47,14 @@ class TorchFile {
             throw FileError(
                 "the file is a TorchScript program, which is not supported; save its state_dict "
                 "instead");
-        if (const StoredEntry* order = find("byteorder"); order != nullptr)
+        if (const ZipMember* order = find("byteorder"); order != nullptr)
             if (!std::ranges::equal(order->bytes, std::as_bytes(std::span("little", 6))))
                 fail("byteorder",
                      "only little-endian is supported; save the file on a little-endian computer");
     }
 
     Tree read() {
-        const StoredEntry& entry = at(kPickle);
+        const ZipMember& entry = at(kPickle);
         check(entry);
         budget_ = budget_for(entry.bytes.size());
         try {
@@ -78,7 +78,7 @@ class TorchFile {
     std::string find_folder() const {
         static constexpr std::string_view kEnd = "/data.pkl";
         std::optional<std::string> folder;
-        for (const StoredEntry& entry : entries_) {
+        for (const ZipMember& entry : entries_) {
             const std::string_view name = entry.name;
             if (!name.ends_with(kEnd) || name.find('/') != name.size() - kEnd.size()) continue;
             if (folder) throw FileError("the zip file has several entries named data.pkl");
@@ -88,14 +88,14 @@ class TorchFile {
             throw FileError("the zip file is not from torch.save: it has no entry data.pkl");
         return *folder;
     }
-    const StoredEntry* find(std::string_view name) const {
+    const ZipMember* find(std::string_view name) const {
         return find_entry(entries_, folder_ + std::string(name));
     }
-    const StoredEntry& at(std::string_view name) const {
-        if (const StoredEntry* entry = find(name)) return *entry;
+    const ZipMember& at(std::string_view name) const {
+        if (const ZipMember* entry = find(name)) return *entry;
         fail(name, "is missing");
     }
-    void check(const StoredEntry& entry) const {
+    void check(const ZipMember& entry) const {
         if (options_.check_crc) check_crc(entry);
     }
 
@@ -151,7 +151,7 @@ class TorchFile {
         Memory& memory = found->second;
         if (!is_new) return memory;
         charge(kStorageBytes + name.size());
-        const StoredEntry& entry = at(name);
+        const ZipMember& entry = at(name);
         check(entry);
         memory.bytes = std::ssize(entry.bytes);
         if (memory.bytes == 0) return memory;
@@ -357,7 +357,7 @@ class TorchFile {
 
     TorchFileOptions options_;
     std::shared_ptr<const void> owner_;  // keeps the file's bytes valid
-    std::vector<StoredEntry> entries_;
+    std::vector<ZipMember> entries_;
     std::string folder_;  // such as "archive/"
     Pickle pickle_;
     MemoryBudget budget_{0};

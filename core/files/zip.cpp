@@ -3,6 +3,8 @@
 #include "core/files/zip.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <string_view>
 
 #include <zlib.h>
@@ -18,10 +20,12 @@ constexpr std::uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50
 constexpr std::uint32_t kLocator64Signature = 0x07064b50;
 constexpr std::uint64_t kEntryBytes = 46, kLocalBytes = 30, kEndBytes = 22, kEnd64Bytes = 56;
 constexpr std::uint64_t kLocator64Bytes = 20, kLongestComment = 0xffff;
+constexpr std::size_t kMaxChunk = 1u << 30;  // zlib counts the bytes of a chunk in 32 bits
+constexpr std::uint16_t kDeflated = 8;
 constexpr std::uint32_t kStoredInZip64 = 0xffffffff;  // the zip64 field contains the number
 
 [[noreturn]] void fail(const std::string& reason) { throw FileError(reason); }
-[[noreturn]] void fail(std::string_view entry, const char* reason) {
+[[noreturn]] void fail(std::string_view entry, const std::string& reason) {
     fail(str("entry ", in_quotes(entry), ": ", reason));
 }
 
@@ -109,46 +113,52 @@ void read_64(const Bytes& extra, std::uint64_t& size, std::uint64_t& stored,
     }
 }
 
-StoredEntry read_entry(const Bytes& file, const Bytes& header, const Bytes& name,
-                       const Bytes& extra) {
+ZipMember read_entry(const Bytes& file, const Bytes& header, const Bytes& name,
+                     const Bytes& extra) {
     const std::uint16_t flags = header.u16(8), method = header.u16(10);
     std::uint64_t stored = header.u32(20), size = header.u32(24), offset = header.u32(42);
     read_64(extra, size, stored, offset);
     if ((flags & 1) != 0) fail(name.text(), "is encrypted");
-    if (method != 0 || stored != size)
-        fail(name.text(), "is compressed; torch.save does not compress entries");
+    const bool is_deflated = method == kDeflated;
+    if (!is_deflated && method != 0)
+        fail(name.text(), str("has the compression method ", method,
+                              "; only stored (0) and deflated (8) entries can be read"));
+    if (!is_deflated && stored != size) fail(name.text(), "is stored with two different sizes");
+    if (is_deflated && size / std::uint64_t{kMaxInflateRatio} > stored)
+        fail(name.text(), str("cannot have ", size, " bytes: it is compressed to ", stored,
+                              " bytes, more than deflate can"));
     const Bytes local = file.part(offset, kLocalBytes);
     const std::uint64_t name_at = offset + kLocalBytes;
     if (local.u32(0) != kLocalSignature || file.part(name_at, local.u16(26)).text() != name.text())
         fail(name.text(), "is not at the offset given in the directory");
-    const Bytes bytes = file.part(name_at + local.u16(26) + local.u16(28), size);
-    return {name.text(), bytes.span(), header.u32(16)};
+    const Bytes bytes = file.part(name_at + local.u16(26) + local.u16(28), stored);
+    return {name.text(), bytes.span(), size, header.u32(16), is_deflated};
 }
 
 // Throws FileError if two entries overlap or have the same name. Sorts the entries by name.
-void check_separate(std::vector<StoredEntry>& entries) {
-    std::ranges::sort(entries, {}, [](const StoredEntry& e) { return e.bytes.data(); });
+void check_separate(std::vector<ZipMember>& entries) {
+    std::ranges::sort(entries, {}, [](const ZipMember& e) { return e.bytes.data(); });
     const std::byte* end = nullptr;
-    for (const StoredEntry& entry : entries) {
+    for (const ZipMember& entry : entries) {
         if (entry.bytes.empty()) continue;
         if (entry.bytes.data() < end) fail(entry.name, "overlaps with another entry");
         end = entry.bytes.data() + entry.bytes.size();
     }
-    std::ranges::sort(entries, {}, &StoredEntry::name);
-    const auto duplicate = std::ranges::adjacent_find(entries, {}, &StoredEntry::name);
+    std::ranges::sort(entries, {}, &ZipMember::name);
+    const auto duplicate = std::ranges::adjacent_find(entries, {}, &ZipMember::name);
     if (duplicate != entries.end()) fail(duplicate->name, "duplicate name");
 }
 
 }  // namespace
 
-std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
+std::vector<ZipMember> read_zip(std::span<std::byte> bytes) {
     const Bytes file(bytes);
     const Directory directory = find_directory(file);
     if (directory.size > kMaxZipDirectory)
         fail(str("the zip directory has ", directory.size, " bytes, more than the maximum of ",
                  kMaxZipDirectory));
     const Bytes headers = file.part(directory.offset, directory.size);
-    std::vector<StoredEntry> entries;
+    std::vector<ZipMember> entries;
     entries.reserve(std::min(directory.count, headers.size() / kEntryBytes));
     std::uint64_t at = 0;
     for (std::uint64_t i = 0; i < directory.count; ++i) {
@@ -164,14 +174,51 @@ std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     return entries;
 }
 
-const StoredEntry* find_entry(std::span<const StoredEntry> sorted, std::string_view name) {
-    const auto found = std::ranges::lower_bound(sorted, name, {}, &StoredEntry::name);
+std::vector<ZipMember> read_stored_zip(std::span<std::byte> bytes) {
+    std::vector<ZipMember> entries = read_zip(bytes);
+    const auto deflated = std::ranges::find(entries, true, &ZipMember::is_deflated);
+    if (deflated != entries.end())
+        fail(deflated->name, "is compressed; torch.save does not compress entries");
+    return entries;
+}
+
+const ZipMember* find_entry(std::span<const ZipMember> sorted, std::string_view name) {
+    const auto found = std::ranges::lower_bound(sorted, name, {}, &ZipMember::name);
     return found == sorted.end() || found->name != name ? nullptr : &*found;
 }
 
-void check_crc(const StoredEntry& entry) {
+void check_crc(const ZipMember& entry) {
     const auto* bytes = reinterpret_cast<const Bytef*>(entry.bytes.data());
     if (crc32_z(0, bytes, entry.bytes.size()) != entry.crc)
+        fail(entry.name, "is corrupt: the checksum does not match");
+}
+
+void inflate_entry(const ZipMember& entry, std::span<std::byte> out) {
+    z_stream stream = {};
+    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
+    const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
+    std::span<std::byte> from = entry.bytes, to = out;
+    int result = Z_OK;
+    while (result == Z_OK) {
+        if (stream.avail_in == 0) {
+            stream.avail_in = static_cast<uInt>(std::min(from.size(), kMaxChunk));
+            stream.next_in = reinterpret_cast<Bytef*>(from.data());
+            from = from.subspan(stream.avail_in);
+        }
+        if (stream.avail_out == 0) {
+            stream.avail_out = static_cast<uInt>(std::min(to.size(), kMaxChunk));
+            stream.next_out = reinterpret_cast<Bytef*>(to.data());
+            to = to.subspan(stream.avail_out);
+        }
+        result = inflate(&stream, Z_NO_FLUSH);
+    }
+    if (result == Z_MEM_ERROR) throw std::bad_alloc();
+    if (result != Z_STREAM_END)
+        fail(entry.name,
+             str("is corrupt: ", stream.msg != nullptr ? stream.msg : "its size is wrong"));
+    if (stream.avail_in != 0 || !from.empty() || stream.avail_out != 0 || !to.empty())
+        fail(entry.name, "is corrupt: its size is wrong");
+    if (crc32_z(0, reinterpret_cast<const Bytef*>(out.data()), out.size()) != entry.crc)
         fail(entry.name, "is corrupt: the checksum does not match");
 }
 

@@ -19,10 +19,6 @@ bool is_gzip(std::span<const std::byte> bytes);
 // constructor and read() throw std::bad_alloc if zlib cannot allocate memory. Not thread-safe.
 class GzipReader {
   public:
-    // The maximum compression ratio of deflate, which can encode 258 bytes in two bits (258 * 8 /
-    // 2).
-    static constexpr std::int64_t kMaxInflateRatio = 1032;
-
     GzipReader(std::span<const std::byte> bytes, std::string name);
 
     // Reads the next bytes into `out` and returns their number. The number is less than out.size()

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/files/file.h"
+#include "core/files/zip.h"
 #include "core/ops.h"
 #include "data/files/bytes.h"
 #include "data/files/gzip.h"
@@ -30,7 +31,7 @@ class ByteSource {
     // Returns an upper bound of the number of bytes that read() can still return.
     std::int64_t max_remaining() const {
         std::int64_t max_bytes = std::ssize(rest_);
-        if (gzip_ && __builtin_mul_overflow(max_bytes, GzipReader::kMaxInflateRatio, &max_bytes))
+        if (gzip_ && __builtin_mul_overflow(max_bytes, kMaxInflateRatio, &max_bytes))
             return INT64_MAX;
         return max_bytes;
     }

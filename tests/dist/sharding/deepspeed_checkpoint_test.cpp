@@ -45,7 +45,7 @@ void replace_in(const std::string& path, const std::string& from, const std::str
     std::string bytes = read_file(path);
     std::vector<ZipEntry> entries;
     bool found = false;
-    for (const StoredEntry& entry :
+    for (const ZipMember& entry :
          read_stored_zip(std::as_writable_bytes(std::span(bytes.data(), bytes.size())))) {
         std::string contents(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
         if (entry.name.ends_with("/data.pkl"))
