@@ -15,12 +15,6 @@ namespace {
 
 using ByteTable = std::array<std::uint8_t, 256>;
 
-// Returns a + b * c, rounded once.
-float fused(float a, float b, float c) {
-    return static_cast<float>(static_cast<double>(a) +
-                              static_cast<double>(b) * static_cast<double>(c));
-}
-
 // Limits x to [0, 255] and drops the fraction.
 std::uint8_t to_byte(float x) {
     return static_cast<std::uint8_t>(

@@ -23,6 +23,12 @@ struct ByteImage {
     std::uint8_t* plane(std::int64_t channel) const { return data + channel * pixels(); }
 };
 
+// Returns a + b * c, rounded once.
+inline float fused(float a, float b, float c) {
+    return static_cast<float>(static_cast<double>(a) +
+                              static_cast<double>(b) * static_cast<double>(c));
+}
+
 inline constexpr int kPixelBlock = 32;
 
 // Calls f(red, green, blue) for blocks of kPixelBlock pixels of an image with three channels. f
@@ -86,6 +92,9 @@ void posterize(const ByteImage& image, int bits);
 void solarize(const ByteImage& image, double threshold);
 void autocontrast(const ByteImage& image);
 void equalize(const ByteImage& image);
+// Blurs the image (see GaussianBlur). Half of a kernel's side, rounded down, must be smaller than
+// the image's side. sigma must be positive.
+void gaussian_blur(const ByteImage& image, Size2 kernel_size, double sigma);
 
 // The largest height and width of images that can be warped.
 inline constexpr std::int64_t kLongestWarpedSide = (std::int64_t{1} << 22) - 1;

@@ -68,6 +68,8 @@ OPS = {
     "translate_x": lambda x, n: moved(translate=(int(n), 0))(x),
     "translate_y": lambda x, n: moved(translate=(0, int(n)))(x),
     "rotate": F.rotate,
+    "blur_3": lambda x, sigma: F.gaussian_blur(x, [3, 3], [sigma, sigma]),
+    "blur_9_5": lambda x, sigma: F.gaussian_blur(x, [5, 9], [sigma, sigma]),  # width, height
 }
 
 
@@ -97,6 +99,11 @@ def cases():
         yield "rotate", angle, ("rgb", "square", "gray") if angle == -27.0 else ("rgb", "square")
     yield "rotate", 58.5, ("large",)
     yield "grayscale", 0, ("rgb", "gray", "colors")
+    for sigma in (0.1, 0.5, 0.8, 1.37, 100.0):
+        yield "blur_3", sigma, ("rgb", "gray", "large")
+        yield "blur_9_5", sigma, ("rgb", "large")
+    yield "blur_9_5", 1.9, ("wide",)
+    yield "blur_3", 0.7, ("flat", "narrow", "colors")
 
 
 def record_cases():

@@ -39,7 +39,11 @@ const std::map<std::string, Operation>& operations() {
          [](auto& image, double n) { translate(image, static_cast<std::int64_t>(n), 0); }},
         {"translate_y",
          [](auto& image, double n) { translate(image, 0, static_cast<std::int64_t>(n)); }},
-        {"rotate", rotate}};
+        {"rotate", rotate},
+        {"blur_3", [](auto& image, double sigma) { gaussian_blur(image, 3, sigma); }},
+        {"blur_9_5", [](auto& image, double sigma) {
+             gaussian_blur(image, {9, 5}, sigma);
+         }}};
     return all;
 }
 
