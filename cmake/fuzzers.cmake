@@ -14,7 +14,7 @@ if(AXLE_BUILD_FUZZERS)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
     # Only the parsers are instrumented for coverage.
     file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp data/files/*.cpp data/images/*.cpp
-         data/sentencepiece/*.cpp data/tokenizers/*.cpp accel/config/config.cpp
+         data/sentencepiece/*.cpp data/tokenizers/*.cpp data/webdataset/*.cpp accel/config/config.cpp
          accel/config/deepspeed_*.cpp accel/prepare/deepspeed_*.cpp
          accel/state/checkpoint*.cpp accel/tracking/csv.cpp accel/tracking/jsonl.cpp
          dist/group/tree_bytes.cpp dist/rendezvous/agreements.cpp dist/rendezvous/key_store.cpp

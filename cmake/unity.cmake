@@ -14,6 +14,7 @@ set(compiled_alone
     data/images/image_folder.cpp
     data/images/jpeg.cpp
     data/images/png.cpp
+    data/webdataset/web_dataset.cpp
     nn/adapters/lora.cpp
     nn/adapters/lora_config.cpp
     nn/adapters/lora_files.cpp

@@ -56,7 +56,7 @@ set(only_by_path
     "^core/(distributions|profiler|text)/"
     "^data/files/(cifar|idx|npy|npz|token_writer)[.]h"
     "^data/tables/text_reader[.]h"
-    "^data/(corpora|images|sentencepiece|tokenizers)/"
+    "^data/(corpora|images|sentencepiece|tokenizers|webdataset)/"
     "^dist/group/backends[.]h"
     "^dist/group/mesh_drawing[.]h"
     "^dist/(ops|parallel)/"
