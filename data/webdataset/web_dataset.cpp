@@ -228,7 +228,7 @@ ShardedDataset stream_webdataset(const std::vector<std::string>& paths,
     std::vector<std::shared_ptr<const IterableDataset>> archives;
     archives.reserve(paths.size());
     for (const std::string& path : paths) {
-        InputFile{path};  // a missing file is an error now, and not in the middle of a pass
+        const InputFile opened(path);  // throws now, and not in the middle of a pass
         archives.push_back(std::make_shared<Archive>(path, shared));
     }
     return from_shards(std::move(archives));
