@@ -62,8 +62,8 @@ bool is_bf16_target_requested();
 // Returns the name of the target: "baseline", "avx2", "avx512", "avx512_bf16" or "avx512_amx".
 const char* cpu_target_name();
 // Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON, or not for x86):
-// "baseline", "avx2" or "avx512", which includes avx512_bf16 and avx512_amx. Returns nullptr if they are compiled for
-// all targets.
+// "baseline", "avx2" or "avx512", which includes avx512_bf16 and avx512_amx. Returns nullptr if
+// they are compiled for all targets.
 const char* only_target_name();
 
 }  // namespace axle::kernels
