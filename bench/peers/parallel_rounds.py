@@ -85,7 +85,7 @@ def table(rows, facts):
               "in its vocabulary; a batch has 2 sequences of 512 tokens. Each figure is the median over "
               "runs, which alternate between the programs, of the median over steps. MB is the largest "
               "resident set size of rank 0. The column torch is parallelize_module over Gloo. "
-              "torch.one_process uses all cores; both keep freed memory, as in cpu_train_step.md. "
+              "torch.one_process uses all cores; both keep freed memory, as in cpu_train_step_amd.md. "
               "PyTorch's context_parallel does not support attention on CPUs. The difference is the "
               "largest relative difference of the first five losses, from the same weights and "
               "data."]
