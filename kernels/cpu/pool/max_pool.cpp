@@ -140,7 +140,8 @@ void max_run(const MaxRun& run) {
 
 // Stores the first n lanes as int64.
 template <bool kWhole>
-HWY_INLINE void store_places(hn::Vec<IntTag> places, std::int64_t n, std::int64_t* to) {
+HWY_INLINE void store_places(hn::Vec<IntTag> places, [[maybe_unused]] std::int64_t n,
+                             std::int64_t* to) {
 #if HWY_TARGET == HWY_SCALAR
     *to = hn::GetLane(places);
 #else
@@ -161,7 +162,8 @@ HWY_INLINE void store_places(hn::Vec<IntTag> places, std::int64_t n, std::int64_
 
 // Loads the even and the odd elements of the first n pairs, or of all pairs if kWhole.
 template <bool kWhole>
-HWY_INLINE void split_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
+HWY_INLINE void split_pairs(const float* p, [[maybe_unused]] std::int64_t n, Pack& even,
+                            Pack& odd) {
 #if HWY_TARGET == HWY_SCALAR
     even = Pack(p[0]), odd = Pack(p[1]);
 #else
