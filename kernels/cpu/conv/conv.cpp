@@ -17,18 +17,23 @@
 namespace axle::kernels {
 namespace {
 
+// Returns a contiguous copy, converted to `dtype`.
+View contiguous_copy(Cpu& on, Scratch& scratch, const ConstView& from, DType dtype) {
+    View to;
+    to.dtype = dtype, to.ndim = from.ndim;
+    std::int64_t stride = 1;
+    for (int d = from.ndim - 1; d >= 0; --d)
+        to.shape[d] = from.shape[d], to.stride[d] = stride, stride *= from.shape[d];
+    to.data = scratch.take<std::byte>(stride * size_of(dtype));
+    copy(on, from, to);
+    return to;
+}
+
 // Returns the weight as a contiguous array of T.
 template <class T>
 const T* load_weight(Cpu& on, Scratch& scratch, const ConstView& w) {
     if (w.contiguous() && w.dtype == dtype_of<T>) return w.as<T>();
-    View to;
-    to.dtype = dtype_of<T>, to.ndim = w.ndim;
-    std::int64_t stride = 1;
-    for (int d = w.ndim - 1; d >= 0; --d)
-        to.shape[d] = w.shape[d], to.stride[d] = stride, stride *= w.shape[d];
-    to.data = scratch.take<T>(stride);
-    copy(on, w, to);
-    return to.as<T>();
+    return contiguous_copy(on, scratch, w, dtype_of<T>).template as<T>();
 }
 
 // Returns the taps that contribute to the elements first, first + stride, ... of dx along one
@@ -96,16 +101,8 @@ void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstVie
 
 ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images) {
     ConstView flat = images;
-    if (images.stride[2] != images.shape[3] * images.stride[3]) {
-        View copied;
-        copied.dtype = images.dtype, copied.ndim = 4;
-        std::int64_t stride = 1;
-        for (int d = 3; d >= 0; --d)
-            copied.shape[d] = images.shape[d], copied.stride[d] = stride, stride *= images.shape[d];
-        copied.data = scratch.take<std::byte>(stride * size_of(images.dtype));
-        copy(on, images, copied);
-        flat = copied;
-    }
+    if (images.stride[2] != images.shape[3] * images.stride[3])
+        flat = contiguous_copy(on, scratch, images, images.dtype);
     flat.shape[3] *= flat.shape[2], flat.shape[2] = 1, flat.stride[2] = 0;
     return flat;
 }

@@ -66,7 +66,7 @@ void expect_value(const Tree& value, const nlohmann::json& expected) {
 
 // Covers 32.WebDataset.
 TEST(WebDataset, ReadsTheSamplesOfTheWebDatasetPackage) {
-    if (!tests::decodes_images()) GTEST_SKIP();
+    if (!tests::decodes_images()) GTEST_SKIP() << "this build has no libjpeg or no libpng";
     const auto recorded = tests::read_json(recorded_tar("samples.json"));
     for (const bool decode : {true, false})
         for (const auto& [name, expected] : recorded.items()) {
@@ -140,7 +140,7 @@ TEST(WebDataset, ReportsArchiveOffsetAndFileOfInvalidFields) {
     check("b.a.b.npy", "x", {"'b.a.b.npy': byte 0: not an .npy file"});
     check("first.CLS", "2", {"'first.CLS': the sample has two fields 'cls'"});
     check("b.__key__", "2", {"the field name __key__ is reserved"});
-    if (!tests::decodes_images()) GTEST_SKIP();
+    if (!tests::decodes_images()) GTEST_SKIP() << "this build has no libjpeg or no libpng";
     check("b.jpg", "\xff\xd8\xff", {"'b.jpg': "});
     check("b.png", "x", {"'b.png': "});
     const std::string png = read_file(tests::picture("color.png"));
