@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "core/autograd/autocast.h"
@@ -72,6 +73,24 @@ Tensor multiply(const Tensor& x, const QuantizedWeight& w, const Tensor& bias, b
     return to(reshape(y, shape), x.dtype());
 }
 
+// Returns x with the values that LLM.int8 multiplies (see llm_int8_threshold), without recording.
+Tensor round_to_int8(const Tensor& x, double threshold) {
+    constexpr double kLargest = 127;
+    const NoGrad no_grad;
+    const Tensor rows = flatten_rows(x);
+    Tensor rest = rows, is_outlier_column;
+    if (threshold > 0) {
+        const Tensor is_outlier = rows.abs() >= threshold;
+        is_outlier_column = is_outlier.any({0});
+        rest = masked_fill(rows, is_outlier, 0);
+    }
+    Tensor largest = amax(rest.abs(), {1}, true);
+    largest = masked_fill(largest, largest == 0, 1);  // rows of zeros
+    Tensor rounded = round(rest * (kLargest / largest)) * (largest / kLargest);
+    if (threshold > 0) rounded = where(is_outlier_column, rows, rounded);
+    return reshape(rounded, x.shape());
+}
+
 // A weight saved for the backward pass, which detects changes of the values.
 struct SavedWeight {
     QuantizedWeight weight;
@@ -85,13 +104,13 @@ struct SavedWeight {
     }
 };
 
-// multiply(), recorded with `x_in`, from which autocast computed x. Without autocast, both are the
-// same.
+// multiply() with a result in `dtype`, recorded with `x_in`, from which autocast and
+// round_to_int8() computed x. Without them, both are the same.
 Tensor product(const Tensor& x_in, const Tensor& x, const QuantizedWeight& w, const Tensor& bias,
-               bool transposed) {
-    return record(kQuantizedLinear, multiply(x, w, bias, transposed), {x_in},
+               bool transposed, DType dtype) {
+    return record(kQuantizedLinear, to(multiply(x, w, bias, transposed), dtype), {x_in},
                   [w = SavedWeight(w), transposed](const Grads& dy, Needs) -> Grads {
-                      return {product(dy[0], dy[0], w.get(), {}, !transposed)};
+                      return {product(dy[0], dy[0], w.get(), {}, !transposed, dy[0].dtype())};
                   });
 }
 
@@ -115,6 +134,13 @@ QuantizedWeight quantize_weight(const Tensor& weight, const WeightQuantization& 
     const std::int64_t block = options.block_size;
     if (block < 32 || block > 4096 || !std::has_single_bit(static_cast<std::uint64_t>(block)))
         throw ValueError(str(kWho, ": block_size must be a power of two in [32, 4096]: ", block));
+    if (const auto& threshold = options.llm_int8_threshold) {
+        if (options.format != WeightFormat::int8)
+            throw ValueError(str(kWho, ": llm_int8_threshold applies to the format int8 only"));
+        if (!std::isfinite(*threshold) || *threshold < 0)
+            throw ValueError(
+                str(kWho, ": llm_int8_threshold must be finite and at least 0: ", *threshold));
+    }
     if (weight.device().is_meta())
         throw DeviceError(
             str(kWho, ": the weight ", weight.shape(), " is on the meta device and has no values"));
@@ -174,7 +200,11 @@ Tensor quantized_linear(const Tensor& x_in, const QuantizedWeight& w, const Tens
     }
     // The product adds a bias that needs no gradient.
     const bool is_trained = bias.defined() && grad_enabled() && bias.requires_grad();
-    const Tensor y = product(x_in, autocast(x_in), w, is_trained ? Tensor() : bias, false);
+    const Tensor x = autocast(x_in);
+    Tensor input = x;
+    if (const auto& threshold = w.options.llm_int8_threshold)
+        input = round_to_int8(is_half(x.dtype()) ? to(x.detach(), f32) : x.detach(), *threshold);
+    const Tensor y = product(x_in, input, w, is_trained ? Tensor() : bias, false, x.dtype());
     return is_trained ? y + to(bias, y.dtype()) : y;
 }
 

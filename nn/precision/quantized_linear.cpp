@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <typeinfo>
 #include <unordered_map>
 #include <utility>
@@ -74,6 +75,13 @@ void QuantizationConfig::validate() const {
         !std::has_single_bit(static_cast<std::uint64_t>(block_size)))
         throw ValueError(
             str(kConfig, ": block_size must be a power of two in [32, 4096]: ", block_size));
+    if (llm_int8_threshold) {
+        if (format != WeightFormat::int8)
+            throw ValueError(str(kConfig, ": llm_int8_threshold needs the format int8"));
+        if (!std::isfinite(*llm_int8_threshold) || *llm_int8_threshold < 0)
+            throw ValueError(str(kConfig, ": llm_int8_threshold must be finite and at least 0: ",
+                                 *llm_int8_threshold));
+    }
     if (compute_dtype && !is_floating(*compute_dtype))
         throw DTypeError(str(kConfig, ": compute_dtype must be floating: ", *compute_dtype));
     if (!target_modules.empty() && !target_pattern.empty())
@@ -142,7 +150,8 @@ std::int64_t quantize_linears(Module& model, const QuantizationConfig& config) {
 
     const WeightQuantization options{.format = config.format,
                                      .block_size = config.block_size,
-                                     .double_quantization = config.double_quantization};
+                                     .double_quantization = config.double_quantization,
+                                     .llm_int8_threshold = config.llm_int8_threshold};
     const NoGrad no_grad;
     for (const auto& [name, layer] : layers) {
         const Tensor weight = layer->weight.detach();

@@ -6,8 +6,8 @@
 //     nn::add_lora(model, {.r = 16, .lora_alpha = 32, .target_modules = {"all-linear"}});
 //     optim::AdamW adamw(nn::trainable_parameters(model), {.lr = 2e-4});
 //
-// The values are those of bitsandbytes. int8 is weight-only: unlike LLM.int8 (arXiv:2208.07339),
-// inputs are not quantized, and so columns of outliers need no decomposition.
+// The values are those of bitsandbytes. By default, int8 is weight-only, as in bitsandbytes on a
+// CPU. With llm_int8_threshold, inputs are quantized as well, as in bitsandbytes on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,16 @@
 namespace axle::nn {
 
 // The options of quantize_linears(). BitsAndBytesConfig of Transformers has them as load_in_4bit or
-// load_in_8bit, bnb_4bit_use_double_quant, bnb_4bit_compute_dtype and llm_int8_skip_modules.
+// load_in_8bit, bnb_4bit_use_double_quant, bnb_4bit_compute_dtype, llm_int8_threshold (default: 6)
+// and llm_int8_skip_modules.
 struct QuantizationConfig {
     WeightFormat format = WeightFormat::nf4;
     // The following two options apply to nf4 only; WeightQuantization documents them.
     bool double_quantization = true;
     std::int64_t block_size = 64;
+    // int8 only: the threshold of outliers with which products quantize their inputs, by LLM.int8
+    // (see WeightQuantization). If it is not set, they do not quantize them.
+    std::optional<double> llm_int8_threshold = {};
     // The dtype to which inputs are converted for the product. Results have the dtype of the input.
     // If it is not set, the product is computed in the dtype of the input. Autocast takes
     // precedence.
@@ -41,9 +45,10 @@ struct QuantizationConfig {
     // name of a module excludes all layers inside of it.
     std::vector<std::string> exclude_modules = {};
 
-    // Throws ValueError unless block_size is a power of two in [32, 4096], target_pattern is a
-    // regular expression, and at most one of target_modules and target_pattern is given. Throws
-    // DTypeError unless compute_dtype is floating.
+    // Throws ValueError unless block_size is a power of two in [32, 4096], llm_int8_threshold is
+    // finite, at least 0 and set for int8 only, target_pattern is a regular expression, and at most
+    // one of target_modules and target_pattern is given. Throws DTypeError unless compute_dtype is
+    // floating.
     void validate() const;
 };
 

@@ -12,6 +12,7 @@ import pathlib
 
 import bitsandbytes.functional as bnb
 import torch
+from bitsandbytes.autograd._functions import MatMul8bitLt, MatmulLtState
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 from safetensors.torch import save_file
 
@@ -42,6 +43,17 @@ def record_int8(name, weight):
     record[f"{name}.weight"] = bnb.int8_vectorwise_dequant(values, absmax)
 
 
+def record_product(name, x, weight, bias, threshold):
+    state = MatmulLtState()
+    state.CB, state.SCB, _ = bnb.int8_vectorwise_quant(weight.half())
+    state.threshold, state.has_fp16_weights = threshold, False
+    x = x.half().requires_grad_()
+    y = MatMul8bitLt.apply(x, state.CB, None, bias.half(), state)
+    (y.float() ** 2).sum().backward()
+    record[f"{name}.y"] = y.detach()
+    record[f"{name}.grad"] = x.grad
+
+
 torch.manual_seed(0)
 # Rows of different magnitudes, a block of zeros, and more than 256 blocks.
 weight = torch.randn(200, 96) * torch.logspace(-3, 0, 200)[:, None]
@@ -55,4 +67,13 @@ record_nf4("nested", weight.half().float(), 64, True)
 record_nf4("half", weight.half(), 128, True)
 record_nf4("odd_nf4", odd, 64, False)
 record_int8("int8", weight)
+# A row of zeros, and outliers in two columns.
+x = torch.randn(6, 96)
+x[4] = 0
+x[1, 5] = 9
+x[3, 70] = -7
+bias = torch.randn(200)
+record["x"], record["bias"] = x.half(), bias.half()
+record_product("outliers", x, weight, bias, 6.0)
+record_product("no_outliers", x, weight, bias, 0.0)
 save_file({name: t.contiguous() for name, t in record.items()}, HERE / "quantized.safetensors")

@@ -103,7 +103,7 @@ TEST_F(TrainGptDocuments, TunesAnAdapterOnChatsAndWritesAnswersToTheReport) {
 
 TEST_F(TrainGptDocuments, TunesAnAdapterOverQuantizedWeights) {
     ASSERT_EQ(run(tiny("answers.jsonl", "base", {"--block-size", "80"})).code, 0);
-    for (const char* format : {"nf4", "int8"}) {
+    for (const char* format : {"nf4", "int8", "llm-int8"}) {
         const Arguments lora = {"--init-from", folder_ / "base", "--lora-r", "8",
                                 "--quantize",  format,           "--steps",  "60"};
         const Ended ended = run(tiny("chats.jsonl", format, lora));

@@ -13,13 +13,13 @@ void LoraOptions::add_to(CommandLine& line) {
              "Names of Linear layers to adapt, separated by commas, or all-linear");
     line.add("quantize", quantize,
              "With --lora-r: store the weights of the base model's Linear layers as nf4 or int8 "
-             "(QLoRA)");
+             "(QLoRA), or as int8 with products of 8-bit inputs (llm-int8)");
 }
 
 void LoraOptions::check() const {
     if (quantize.empty()) return;
-    if (quantize != "nf4" && quantize != "int8")
-        throw_unknown("format of --quantize", quantize, {"nf4", "int8"});
+    if (quantize != "nf4" && quantize != "int8" && quantize != "llm-int8")
+        throw_unknown("format of --quantize", quantize, {"nf4", "int8", "llm-int8"});
     if (!is_used())
         throw UsageError("--quantize needs --lora-r: quantized weights can't be trained");
 }
@@ -28,9 +28,11 @@ std::int64_t LoraOptions::quantize_base(nn::Module& model,
                                         std::vector<std::string> excluded) const {
     if (quantize.empty()) return 0;
     const std::int64_t before = model.num_parameters();
-    nn::quantize_linears(model,
-                         {.format = quantize == "nf4" ? WeightFormat::nf4 : WeightFormat::int8,
-                          .exclude_modules = std::move(excluded)});
+    nn::QuantizationConfig config{
+        .format = quantize == "nf4" ? WeightFormat::nf4 : WeightFormat::int8,
+        .exclude_modules = std::move(excluded)};
+    if (quantize == "llm-int8") config.llm_int8_threshold = 6;  // as in Transformers
+    nn::quantize_linears(model, config);
     return before - model.num_parameters();
 }
 

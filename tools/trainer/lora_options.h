@@ -17,7 +17,8 @@ struct LoraOptions {
     double alpha = 0;    // 0: twice the rank
     double dropout = 0;
     std::string targets;        // comma-separated names of layers, or "all-linear"
-    std::string quantize = {};  // the format of the base model's weights: "", "int8" or "nf4"
+    // The format of the base model's weights: "", "int8", "llm-int8" or "nf4".
+    std::string quantize = {};
 
     // Declares the options with their current values as defaults.
     void add_to(CommandLine& line);

@@ -106,6 +106,58 @@ TEST(QuantizedWeight, IsNearTheWeight) {
     EXPECT_LT(error({.double_quantization = true}), 0.1);
 }
 
+class RecordedLlmInt8 : public testing::TestWithParam<std::pair<const char*, double>> {};
+
+// bitsandbytes multiplies integers, and rounds its results to f16.
+TEST_P(RecordedLlmInt8, HasTheProductsAndGradientsOfBitsandbytes) {
+    const auto& [name, threshold] = GetParam();
+    const QuantizedWeight w = quantize_weight(
+        recorded("weight"), {.format = WeightFormat::int8, .llm_int8_threshold = threshold});
+    const Tensor expected = recorded(std::string(name) + ".y").to(f32);
+    for (const DType dtype : {f16, f32}) {
+        SCOPED_TRACE(dtype);
+        const Tensor x = recorded("x").to(dtype).requires_grad_();
+        const Tensor y = quantized_linear(x, w, recorded("bias"));
+        EXPECT_EQ(y.dtype(), dtype);
+        expect_close(y.detach().to(f32), expected, 2e-3);
+        sum(square(y.to(f32))).backward();
+        expect_close(x.grad().to(f32), recorded(std::string(name) + ".grad").to(f32), 2e-2);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Thresholds, RecordedLlmInt8,
+                         testing::Values(std::pair{"outliers", 6.0}, std::pair{"no_outliers", 0.0}),
+                         [](const auto& one) { return std::string(one.param.first); });
+
+TEST(LlmInt8, QuantizesInputsUnderAutocastBeforeTheProduct) {
+    const Tensor weight = random({48, 33}, 2), x = random({5, 33});
+    const WeightQuantization options{.format = WeightFormat::int8, .llm_int8_threshold = 0};
+    const QuantizedWeight w = quantize_weight(weight, options);
+    const Tensor expected = quantized_linear(x.to(bf16), w);
+    const AutocastGuard guard(bf16);
+    expect_same_bits(quantized_linear(x, w), expected);
+}
+
+TEST(LlmInt8, GivesNanForRowsThatAreNotFinite) {
+    const QuantizedWeight w =
+        quantize_weight(random({4, 33}), {.format = WeightFormat::int8, .llm_int8_threshold = 0});
+    Tensor x = random({3, 33});
+    x.select(0, 1).select(0, 2).fill_(std::nan(""));
+    const Tensor y = quantized_linear(x, w);
+    EXPECT_TRUE(isnan(y.select(0, 1)).all().item());
+    EXPECT_TRUE(isfinite(y.select(0, 0)).all().item());
+}
+
+TEST(LlmInt8, RefusesOtherFormatsAndInvalidThresholds) {
+    const Tensor weight = random({4, 33});
+    expect_error<ValueError>({"quantize_weight: llm_int8_threshold", "int8 only"},
+                             [&] { quantize_weight(weight, {.llm_int8_threshold = 6}); });
+    for (const double invalid : {-1.0, double{INFINITY}})
+        expect_error<ValueError>({"quantize_weight: llm_int8_threshold must be finite"}, [&] {
+            quantize_weight(weight, {.format = WeightFormat::int8, .llm_int8_threshold = invalid});
+        });
+}
+
 TEST(QuantizedLinear, GivesTheBitsOfLinearWithTheDequantizedWeight) {
     const Tensor bias = random({48}, 3);
     for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4}) {

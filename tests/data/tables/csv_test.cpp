@@ -207,8 +207,9 @@ TEST_F(TableFromCsv, KeepsOnlyTheOffsetsOfRowsInMemory) {
         const Table table = Table::from_csv(path);
         if (table.get(kRows - 1)["id"].integer() != kRows - 1) throw std::runtime_error("row");
     });
-    // A vector of offsets that grows has up to three times their size.
-    EXPECT_LT(grown, std::ssize(text) + 3 * 8 * kRows + (2 << 20));
+    // A vector of offsets that grows has up to three times their size. Rows as strings would need
+    // more than 20 MB. Memory that earlier tests have freed may be touched again.
+    EXPECT_LT(grown, std::ssize(text) + 3 * 8 * kRows + (4 << 20));
 }
 
 }  // namespace

@@ -232,6 +232,22 @@ TEST(QuantizedLora, HasTheGradientsOfLoraOverTheDequantizedWeights) {
     }
 }
 
+TEST(QuantizedLora, QuantizesTheInputsOfTheBaseModelOnly) {
+    const nn::QuantizationConfig config{
+        .format = WeightFormat::int8, .llm_int8_threshold = 0, .target_modules = {"query"}};
+    Net net = seeded_net();
+    nn::quantize_linears(net, config);
+    const Tensor x = some_input(), base = net.query(x).detach();
+    Net weight_only = seeded_net();
+    nn::quantize_linears(weight_only, {.format = WeightFormat::int8, .target_modules = {"query"}});
+    const Tensor other_base = weight_only.query(x).detach();
+    EXPECT_GT((base - other_base).abs().max().item(), 1e-3);
+    add_adapter(net);
+    add_adapter(weight_only);
+    expect_close((net.query(x) - base).detach(), (weight_only.query(x) - other_base).detach(),
+                 1e-5);
+}
+
 TEST(QuantizedLora, ComputesWithTheBaseModelWhileDisabledAndAfterUnloading) {
     Net net = seeded_net();
     nn::quantize_linears(net);
@@ -345,6 +361,11 @@ TEST(QuantizeLinears, RefusesInvalidConfigurationsAndWeightsWithoutFiniteValues)
     Net net = seeded_net();
     expect_error<ValueError>({"QuantizationConfig: block_size", "[32, 4096]", "60"},
                              [&] { nn::quantize_linears(net, {.block_size = 60}); });
+    expect_error<ValueError>({"QuantizationConfig: llm_int8_threshold needs the format int8"},
+                             [&] { nn::quantize_linears(net, {.llm_int8_threshold = 6}); });
+    expect_error<ValueError>({"QuantizationConfig: llm_int8_threshold", "-1"}, [&] {
+        nn::quantize_linears(net, {.format = WeightFormat::int8, .llm_int8_threshold = -1});
+    });
     expect_error<DTypeError>({"QuantizationConfig: compute_dtype must be floating", "int64"},
                              [&] { nn::quantize_linears(net, {.compute_dtype = i64}); });
     expect_error<ValueError>({"QuantizationConfig: at most one", "'b'"}, [&] {
