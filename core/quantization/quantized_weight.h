@@ -56,8 +56,8 @@ Tensor dequantize_weight(const QuantizedWeight& weight, DType dtype);
 // undefined or floating. The weight has no gradient; the gradient of x is dy W. The forward and the
 // backward pass dequantize blocks of rows, of at most 2^20 elements if a row has no more. With
 // llm_int8_threshold, the product of bf16 and f16 tensors is computed in f32, and the gradient of x
-// is the same as without it, because rounding has no gradient. Throws DTypeError and ShapeError as linear() does, and DeviceError if the operands are on different
-// devices.
+// is the same as without it, because rounding has no gradient. Throws DTypeError and ShapeError as
+// linear() does, and DeviceError if the operands are on different devices.
 Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias = {});
 
 }  // namespace axle

@@ -16,7 +16,7 @@ struct LoraOptions {
     std::int64_t r = 0;  // the rank; 0: no adapter
     double alpha = 0;    // 0: twice the rank
     double dropout = 0;
-    std::string targets;        // comma-separated names of layers, or "all-linear"
+    std::string targets;  // comma-separated names of layers, or "all-linear"
     // The format of the base model's weights: "", "int8", "llm-int8" or "nf4".
     std::string quantize = {};
 
