@@ -25,108 +25,18 @@
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
 #include "optim/adam.h"
+#include "optim/algorithms/muon.h"
 #include "optim/schedules/schedules.h"
 #include "tools/trainer/fingerprint.h"
+#include "tools/trainer/gpt_settings.h"
 #include "tools/trainer/language_data.h"
 #include "tools/trainer/language_model.h"
-#include "tools/trainer/lora_options.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;
 using namespace axle;
 
-// --- options
-
-struct Settings : trainer::Options {
-    trainer::LanguageDataOptions text;
-    trainer::LoraOptions lora{.targets = "all-linear"};
-    nn::GptConfig model;     // of a model that starts with random weights
-    bool has_block = false;  // whether --block-size was given
-    double min_lr = 1e-4, beta2 = 0.99;
-    std::int64_t warmup = 100, sample = 0;
-};
-
-const std::vector<std::string> kPresets = {"shakespeare-char-cpu", "quickstart", "gpt2", "tiny"};
-
-Settings preset_of(const std::string& name) {
-    Settings s;
-    s.preset = name, s.out = "runs/gpt";
-    // nanoGPT's settings for training on a CPU.
-    s.batch_size = 12, s.steps = 2000, s.lr = 1e-3, s.weight_decay = 0.1;
-    s.eval_every = 250, s.save_every = 500;
-    s.model = {.block_size = 64,
-               .n_layer = 4,
-               .n_head = 4,
-               .n_embd = 128,
-               .bias = false,
-               .activation = Gelu::erf};
-    if (name == "shakespeare-char-cpu") return s;
-    if (name == "quickstart") {
-        s.text.tokenizer = "byte";
-        s.steps = 1000, s.eval_every = 200;
-        return s;
-    }
-    if (name == "gpt2") {
-        s.model = {};
-        s.batch_size = 4, s.lr = 6e-4, s.min_lr = 6e-5, s.beta2 = 0.95;
-        return s;
-    }
-    if (name == "tiny") {
-        s.model.block_size = 16, s.model.n_layer = 1, s.model.n_head = 2, s.model.n_embd = 16;
-        s.text.tokenizer = "byte";
-        s.batch_size = 4, s.steps = 20, s.warmup = 2, s.eval_every = 10, s.save_every = 10;
-        return s;
-    }
-    trainer::throw_unknown("preset", name, kPresets);
-}
-
-// Parses the command line. Returns nullopt after --help or --version.
-std::optional<Settings> parse(std::vector<std::string> arguments) {
-    trainer::CommandLine line(
-        "Trains a GPT-2 or Llama on a text, answers or chats, generates text, and saves the model "
-        "as Hugging Face does.\n\n"
-        "  train_gpt --data shakespeare.txt --out runs/a            train\n"
-        "  train_gpt --data shakespeare.txt --out runs/a --resume latest   resume\n"
-        "  train_gpt --data shakespeare.txt --out runs/a --eval-only --sample 500\n"
-        "  train_gpt --data shards/ --tokenizer tokenizer/ --out runs/a    train on tokens\n"
-        "  train_gpt --data tokens.bin --init-from gpt2/ --preset gpt2     fine-tune\n"
-        "  train_gpt --data chats.jsonl --init-from llama/ --chat llama3 --packing best-fit "
-        "--lora-r 8 --quantize nf4 --lr 2e-4 --epochs 3 --out runs/b\n",
-        std::move(arguments));
-    Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));
-    line.add("data", s.data,
-             "Text file, tokens as nanoGPT's .bin or a folder of them, or JSON lines (.jsonl or "
-             ".json) with the column messages, the columns prompt and completion, or a column of "
-             "texts",
-             true);
-    line.add("preset", s.preset, "Defaults: shakespeare-char-cpu, quickstart, gpt2 or tiny");
-    s.add_to(line);
-    line.add("init-from", s.init_from,
-             "Start from a Hugging Face folder or .safetensors of a GPT-2 or Llama");
-    line.add("tokenizer", s.text.tokenizer,
-             "Without --init-from: char, byte or a folder with a tokenizer.json");
-    s.text.add_to(line);
-    s.lora.add_to(line);
-    s.has_block = line.peek("block-size").has_value();
-    line.add("block-size", s.model.block_size,
-             "Tokens in a sequence; with --init-from, the default is the largest of the model, at "
-             "most 1024",
-             1);
-    line.add("min-lr", s.min_lr, "Learning rate at the end of the cosine");
-    line.add("warmup", s.warmup, "Updates of linear warmup");
-    line.add("dropout", s.model.dropout, "Probability", 0, 0.99);
-    line.add("sample", s.sample, "Tokens to write at the end; for JSON lines, of an answer");
-    if (!line.parse()) return std::nullopt;
-    if (s.text.tokenizer != "char" && s.text.tokenizer != "byte" &&
-        !fs::exists(fs::path(s.text.tokenizer) / "tokenizer.json"))
-        trainer::throw_unknown("tokenizer", s.text.tokenizer,
-                               {"char", "byte", "a folder with a tokenizer.json"});
-    s.lora.check();
-    if (s.lora.is_used() && s.init_from.empty())
-        throw UsageError("--lora-r needs --init-from, a model to adapt");
-    s.values = line.values();
-    return s;
-}
+using Settings = trainer::GptSettings;
 
 // --- training
 
@@ -204,11 +114,16 @@ trainer::Outcome train(const Settings& s, const trainer::LanguageData& data, Mod
     const trainer::Run::Plan plan = plan_for(s, data, accelerator, language);
     data::DataLoader train_loader = data.train_loader(s.batch_size, s.seed);
 
+    // Muon trains the weights of the layers, if --muon-lr is given.
+    std::vector<Tensor> matrices;
+    if (s.muon_lr > 0) matrices = trainer::layer_weights(language);
+    const std::vector<Tensor> others =
+        trainer::without(nn::trainable_parameters(language), matrices);
     // A DeepSpeed configuration can select another optimizer and another schedule.
-    accel::DummyOptim adamw(nn::trainable_parameters(language), s.lr, s.weight_decay);
+    accel::DummyOptim adamw(others, s.lr, s.weight_decay);
     adamw.optimizer_callable = [&] {
         return std::make_unique<optim::AdamW>(trainer::adamw(
-            language, {.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay}));
+            others, {.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay}));
     };
     const std::int64_t warmup = std::min(s.warmup, plan.steps - 1);
     const double min_lr = std::min(s.min_lr, s.lr);
@@ -220,6 +135,16 @@ trainer::Outcome train(const Settings& s, const trainer::LanguageData& data, Mod
     };
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(language, adamw, train_loader, cosine);
+    std::optional<optim::Muon> muon;
+    std::optional<optim::LambdaLR> muon_cosine;
+    if (!matrices.empty()) {
+        muon.emplace(matrices, optim::MuonOptions{.lr = s.muon_lr,
+                                                  .weight_decay = s.weight_decay,
+                                                  .adjust_lr_fn = "match_rms_adamw"});
+        muon_cosine.emplace(optim::get_cosine_with_min_lr_schedule_with_warmup(
+            *muon, warmup, plan.steps, {.min_lr_rate = min_lr / s.lr}));
+        accelerator.prepare(*muon, *muon_cosine);
+    }
     trainer::Run run(s, accelerator, plan);
     while (!run.done()) {
         for (auto& batch : loader) {
@@ -233,6 +158,11 @@ trainer::Outcome train(const Settings& s, const trainer::LanguageData& data, Mod
             optimizer.step();
             scheduler.step();
             optimizer.zero_grad();
+            if (muon) {
+                muon->step();
+                muon_cosine->step();
+                muon->zero_grad();
+            }
             if (accelerator.sync_gradients()) run.end_update();
             if (run.done()) break;
         }
@@ -294,6 +224,7 @@ int run(Settings& s, const trainer::LanguageData& data, Model& model, std::int64
     }
     s.identity = {{"model", str(description(model.config), ", blocks of ", block, adapter)},
                   {"data", trainer::fingerprint(s.data)}};
+    if (s.muon_lr > 0) s.identity.emplace_back("muon", str("learning rate ", s.muon_lr));
     s.divides_rows = data.has_documents();
     if (data.has_documents())  // the samples and their order depend on these options
         s.identity.emplace_back("documents",
@@ -382,7 +313,7 @@ int start(Settings s) {
 
 int main(int argc, char** argv) {
     try {
-        const auto settings = parse({argv + 1, argv + argc});
+        const auto settings = trainer::parse_gpt_settings({argv + 1, argv + argc});
         return settings ? start(*settings) : 0;
     } catch (const trainer::Stopped& stopped) {
         std::cerr << "train_gpt: stopped by a signal; resume with --resume " << stopped.checkpoint

@@ -131,6 +131,25 @@ TEST_F(TrainGpt, ResumesExactlyAfterKillsInALongRun) {
     }
 }
 
+TEST_F(TrainGpt, TrainsTheWeightsOfLayersWithMuonAndResumesExactly) {
+    // AdamW, which trains the other parameters, changes nothing at this rate.
+    const Arguments muon = {"--muon-lr", "0.02", "--lr", "1e-12"};
+    const Ended whole = run(tiny("whole", muon));
+    ASSERT_EQ(whole.code, 0) << whole.text();
+    const auto rows = metrics("whole");
+    EXPECT_LT(rows.back()["val_loss"], rows.front()["loss"].get<double>() - 0.1);
+
+    Arguments resumed = muon;
+    resumed.insert(resumed.end(), {"--resume", folder_ / "whole/checkpoints/checkpoint_10"});
+    const Ended ended = run(tiny("resumed", resumed));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_TRUE(model("resumed") == model("whole"));
+    resumed[1] = "0";
+    const Ended other = run(tiny("other", resumed));
+    EXPECT_EQ(other.code, 1);
+    EXPECT_THAT(other.text(), AllOf(HasSubstr("muon"), HasSubstr("--allow-changed")));
+}
+
 TEST_F(TrainGpt, EvaluatesWithoutRepeatingTrainingOptions) {
     const Ended trained =
         run(tiny("a", {"--steps", "30", "--gradient-accumulation-steps", "2", "--seed", "3"}));

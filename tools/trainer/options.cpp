@@ -12,6 +12,7 @@
 #include "core/files/file.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
+#include "nn/layers/linear.h"
 #include "tools/trainer/fingerprint.h"
 #include "tools/trainer/run.h"
 
@@ -150,15 +151,40 @@ accel::AcceleratorOptions Options::accelerator() const {
             .scheduler_steps = accel::SchedulerSteps::per_update};
 }
 
-optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
+optim::AdamW adamw(std::span<const Tensor> parameters, optim::AdamWOptions options) {
     std::vector<Tensor> matrices, vectors;
-    for (const Tensor& p : model.parameters())
+    for (const Tensor& p : parameters)
         if (p.requires_grad()) (p.dim() >= 2 ? matrices : vectors).push_back(p);
     std::vector<optim::AdamW::Group> groups = {{matrices, options}};
     options.weight_decay = 0;
     optim::AdamW::Group undecayed(vectors, options);
     if (!vectors.empty()) groups.push_back(std::move(undecayed));
     return optim::AdamW(groups);
+}
+
+optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
+    return adamw(model.parameters(), options);
+}
+
+std::vector<Tensor> layer_weights(nn::Module& model) {
+    std::vector<Tensor> weights;
+    for (const auto& [name, module] : model.named_modules()) {
+        const auto* const layer = dynamic_cast<nn::Linear*>(module);
+        if (layer == nullptr || name.ends_with("lm_head")) continue;
+        if (layer->weight.defined() && layer->weight.requires_grad())
+            weights.push_back(layer->weight);
+    }
+    if (weights.empty())
+        throw UsageError("--muon-lr: the model has no Linear layer whose weight is trained");
+    return weights;
+}
+
+std::vector<Tensor> without(std::vector<Tensor> parameters, std::span<const Tensor> removed) {
+    std::erase_if(parameters, [&](const Tensor& parameter) {
+        return std::ranges::any_of(
+            removed, [&](const Tensor& other) { return other.impl() == parameter.impl(); });
+    });
+    return parameters;
 }
 
 std::string checkpoint_to_resume(const Options& options) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,7 +85,15 @@ struct Options {
 // Returns an AdamW optimizer of the parameters that require a gradient. It applies weight decay to
 // parameters with at least two dimensions, such as matrices, embeddings and convolution kernels,
 // but not to biases and weights of norms.
+optim::AdamW adamw(std::span<const Tensor> parameters, optim::AdamWOptions options);
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
+
+// Returns the weights of the Linear layers that require a gradient, for Muon, except the weight of
+// the output layer "lm_head". Throws UsageError if there are none.
+std::vector<Tensor> layer_weights(nn::Module& model);
+
+// Returns the parameters that are not in `removed`.
+std::vector<Tensor> without(std::vector<Tensor> parameters, std::span<const Tensor> removed);
 
 // The number of completed updates, which checkpoints save.
 struct Progress : accel::Checkpointable {
