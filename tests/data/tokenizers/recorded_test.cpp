@@ -1,4 +1,5 @@
-// Compares tokenizers with the results that tests/golden/record_tokenizers.py has recorded.
+// Compares tokenizers with the results that tests/golden/record_tokenizers.py and
+// record_sentences.py have recorded.
 #include <algorithm>
 #include <iterator>
 
@@ -111,6 +112,7 @@ void expect_options(const std::string& name) {
 }
 
 TEST(PretrainedTokenizer, MatchesUncasedBert) { expect_lines("bert_uncased"); }
+TEST(PretrainedTokenizer, MatchesTheVocabularyOfMiniLm) { expect_lines("minilm"); }
 TEST(PretrainedTokenizer, MatchesCasedBert) { expect_lines("bert_cased"); }
 TEST(PretrainedTokenizer, MatchesByteLevelBpeOfGpt2) { expect_lines("gpt2"); }
 TEST(PretrainedTokenizer, MatchesByteLevelBpeOfRoberta) { expect_lines("roberta"); }
@@ -122,8 +124,8 @@ TEST(PretrainedTokenizer, MatchesBpeWithWordSuffixOfClip) { expect_lines("clip")
 TEST(PretrainedTokenizer, MatchesWordLevel) { expect_lines("words"); }
 
 TEST(PretrainedTokenizer, HandlesPairsTruncationAndPaddingAsHuggingFace) {
-    for (const char* name : {"bert_uncased", "bert_cased", "gpt2", "roberta", "llama3", "llama2",
-                             "t5", "albert", "clip", "words"}) {
+    for (const char* name : {"bert_uncased", "minilm", "bert_cased", "gpt2", "roberta", "llama3",
+                             "llama2", "t5", "albert", "clip", "words"}) {
         SCOPED_TRACE(name);
         expect_options(name);
     }
