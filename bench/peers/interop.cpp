@@ -16,6 +16,7 @@
 #include "accel/state/save_model.h"
 #include "accel/tracking/tensorboard.h"
 #include "bench/peers/interop_bytes.h"
+#include "bench/peers/interop_sentences.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
@@ -316,6 +317,8 @@ int run(const Arguments& args) {
         {"model-run", run_model},
         {"train", train},
         {"resume", resume},
+        {"sentences-embed", [](const Arguments& a) { answer(embed_sentences(a)); }},
+        {"sentences-train", [](const Arguments& a) { answer(train_sentences(a)); }},
         {"tensorboard-write", write_tensorboard},
     };
     try {
