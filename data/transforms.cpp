@@ -303,14 +303,9 @@ Tensor RandomHorizontalFlip::operator()(const Tensor& images,
     return result;
 }
 
-TransformedDataset::TransformedDataset(const Dataset& dataset, Transform transform,
+TransformedDataset::TransformedDataset(const DatasetRef& dataset, Transform transform,
                                        TransformedOptions options)
-    : TransformedDataset(std::shared_ptr<const Dataset>(std::shared_ptr<void>(), &dataset),
-                         std::move(transform), std::move(options)) {}
-
-TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
-                                       TransformedOptions options)
-    : dataset_(std::move(dataset)), transform_(std::move(transform)), options_(std::move(options)) {
+    : dataset_(dataset.pointer()), transform_(std::move(transform)), options_(std::move(options)) {
     if (!dataset_) throw UsageError("TransformedDataset: the dataset must not be null");
     if (!transform_) throw UsageError("TransformedDataset: the transform must not be empty");
 }

@@ -13,20 +13,19 @@
 // other transforms ignore `random`. Compose checks nothing itself.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/size2.h"
 #include "core/tensor.h"
 #include "data/dataset.h"
+#include "data/dataset_ref.h"
 #include "kernels/philox.h"
 
 namespace axle::data {
@@ -169,19 +168,10 @@ struct TransformedOptions {
 // the number of images.
 class TransformedDataset final : public Dataset {
   public:
-    // A dataset that is passed by reference must outlive this object; a temporary is moved into
-    // this object. Throws UsageError if the dataset is null or the transform is empty.
-    TransformedDataset(const Dataset& dataset, Transform transform,
+    // Throws UsageError if the dataset is null or the transform is empty. The ownership of the
+    // dataset is that of DatasetRef.
+    TransformedDataset(const DatasetRef& dataset, Transform transform,
                        TransformedOptions options = {});
-    TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,
-                       TransformedOptions options = {});
-    template <class D>
-        requires(std::derived_from<D, Dataset> && !std::is_const_v<D>)
-    TransformedDataset(D&& dataset, Transform transform,  // NOLINT: D is never a reference
-                       TransformedOptions options = {})
-        : TransformedDataset(
-              std::shared_ptr<const Dataset>(std::make_shared<D>(std::forward<D>(dataset))),
-              std::move(transform), std::move(options)) {}
 
     std::int64_t size() const override { return dataset_->size(); }
     Tree get(std::int64_t index) const override;

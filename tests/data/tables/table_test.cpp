@@ -8,6 +8,7 @@
 #include "core/ops.h"
 #include "data/composed_datasets.h"
 #include "data/loading/loader.h"
+#include "data/transforms.h"
 #include "kernels/error.h"
 #include "tests/close.h"
 #include "tests/data/tables/written.h"
@@ -175,8 +176,15 @@ TEST(Table, StaysValidInALoaderAndADatasetThatOutliveIt) {
         const Table local = reviews().select_columns({"id"});
         return data::Subset(local, {2, 0});
     }();
+    const auto transformed = [] {
+        const Table local = reviews().with_tensors();
+        return data::TransformedDataset(
+            local, [](const Tensor& x, std::span<data::SampleRandom>) { return x + 1; },
+            {.key = "id"});
+    }();
     for (auto& batch : loader) EXPECT_EQ(batch["id"].size(0), 3);
     EXPECT_EQ(subset.get(0)["id"].integer(), 2);
+    EXPECT_EQ(transformed.get(2)["id"].tensor().item(), 3);
 }
 
 TEST(Table, ConcatenatesTablesAndRejectsDifferentColumns) {
