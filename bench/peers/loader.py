@@ -43,7 +43,6 @@ def tensors(arrays):
 
 class Small(Dataset):
     batch = {"small64": 64, "small512": 512}
-    source_bytes = 16 * 4 + 8
 
     def __init__(self, path, _):
         self.samples = 200_000
@@ -68,7 +67,6 @@ class Pictures(Dataset):
         data = np.resize(np.fromfile(path, np.uint8), (samples, *size)) // 2
         self.images = data + (np.arange(width) * 127 // width).astype(np.uint8)
         self.labels = np.arange(samples)
-        self.source_bytes = self.images[0].nbytes + 8
 
     def finish(self, batch):
         if not self.late:
@@ -115,7 +113,6 @@ class Images(Pictures):
 
 class Tokens(Dataset):
     batch = {"tokens": 32}
-    source_bytes = 257 * 2
 
     def __init__(self, path, _):
         tokens = np.asarray(np.memmap(path, np.uint16, "r"))
@@ -132,11 +129,42 @@ class Tokens(Dataset):
 CASES = {name: made for made in (Small, Cifar, Images, Tokens) for name in made.batch}
 
 
+def made(name, path, workers, way):
+    if name in CASES:
+        return CASES[name](path, workers)
+    import loader_files
+    if name == "jpeg_folder":
+        return loader_files.Jpegs(path, workers, way)
+    return loader_files.CASES[name](path, name, way)
+
+
+def words_of(part):
+    """Returns the numbers of a tensor or the bytes of texts, with a line end between two texts."""
+    if isinstance(part, list):
+        return np.frombuffer("\n".join(part).encode(), np.uint8)
+    part = torch.as_tensor(part)
+    words = part.numpy().reshape(-1)
+    return words.view(np.uint32) if part.dtype == torch.float32 else words
+
+
+def digest_of(parts):
+    """Returns the checksum of the Digest of loader.cpp."""
+    digest = 0
+    for words in map(words_of, parts):
+        odd = 2 * np.arange(words.size, dtype=np.uint64) + 1
+        digest = (digest * 31 + int((words.astype(np.uint64) * odd).sum())) % 2**64
+    return digest
+
+
 class Passes:
-    def __init__(self, name, path, workers, prefetch):
-        self.dataset = CASES[name](path, workers)
-        self.batches = Batches(self.dataset.samples, self.dataset.batch[name])
+    def __init__(self, name, path, workers, prefetch, way):
+        self.dataset = made(name, path, workers, way)
+        self.is_stream = hasattr(self.dataset, "loader")
         ahead = {"prefetch_factor": prefetch, "persistent_workers": True} if workers else {}
+        if self.is_stream:
+            self.loader = self.dataset.loader(workers, ahead)
+            return
+        self.batches = Batches(self.dataset.samples, self.dataset.batch[name])
         self.loader = DataLoader(self.dataset, sampler=self.batches, batch_size=None,
                                  collate_fn=lambda batch: batch, num_workers=workers, **ahead)
 
@@ -144,27 +172,18 @@ class Passes:
         finish = self.dataset.finish
         for batch in self.loader:
             yield finish(batch)
-        self.batches.epoch += 1
-
-    def facts(self, engine):
-        batch = self.dataset.finish(self.dataset[np.arange(1)])
-        handed = self.batches.samples * sum(t.nbytes for t in batch)
-        return {"engine": engine, "version": torch.__version__, "batches": len(self.batches),
-                "handed_bytes": handed,
-                "moved_bytes": handed + self.batches.samples * self.dataset.source_bytes}
+        if not self.is_stream:
+            self.batches.epoch += 1
 
     def check(self):
-        digest, means = 0, []
+        digest, means = digest_of(getattr(self.dataset, "to_check", list)()), []
         for batch in self:
-            for t in map(torch.as_tensor, batch):
-                if t.dim() == 4:
-                    means.append([t.mean(dtype=torch.float64).item(),
-                                  t[..., :t.shape[-1] // 2].mean(dtype=torch.float64).item()])
-                    continue
-                words = t.numpy().reshape(-1)
-                words = words.view(np.uint32) if t.dtype == torch.float32 else words
-                odd = 2 * np.arange(words.size, dtype=np.uint64) + 1
-                digest = (digest * 31 + int((words.astype(np.uint64) * odd).sum())) % 2**64
+            images = [t for t in batch if torch.is_tensor(t) and t.dim() == 4]
+            for t in images:
+                means.append([t.mean(dtype=torch.float64).item(),
+                              t[..., :t.shape[-1] // 2].mean(dtype=torch.float64).item()])
+            found = digest_of(batch[len(images):])  # an image is the first part of a batch
+            digest = (digest * (1 if self.is_stream else 31) + found) % 2**64
         return {"digest": str(digest), "means": np.mean(means or [[0, 0]], 0).tolist()}
 
     def run(self, passes):
@@ -183,16 +202,19 @@ def answer(line):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", required=True, choices=CASES)
+    parser.add_argument("--case", required=True)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--file", required=True)
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--way", default="", help="a variant of a case of loader_files.py")
     parser.add_argument("--engine", default="torch")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    passes = Passes(arguments.case, arguments.file, arguments.workers, arguments.prefetch)
-    answer(passes.facts(arguments.engine))
+    passes = Passes(arguments.case, arguments.file, arguments.workers, arguments.prefetch,
+                    arguments.way)
+    version = getattr(passes.dataset, "version", torch.__version__)
+    answer({"engine": arguments.engine, "version": version})
     for line in sys.stdin:
         request, *count = line.split()
         if request == "quit":
