@@ -49,7 +49,7 @@ set(only_by_path
     "^accel/utils/text[.]h"
     "^core/(cuda/graph|float8|launch|linalg|sampling|spatial)[.]h"
     "^core/system/numerics[.]h"
-    "^core/attention/attention_part[.]h"
+    "^core/attention/(attention_part|paged_attention)[.]h"
     "^core/autograd/deferred[.]h"
     "^core/files/(distributed_checkpoint|distributed_metadata|dlpack|dlpack_abi|file|torch_file)[.]h"
     "^core/memory/owning_ptr[.]h"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/exec.h"
 #include "kernels/philox.h"
@@ -68,5 +69,22 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
 void attention_backward(Cuda& on, ConstView dout, ConstView q, ConstView k, ConstView v,
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);
+
+// The keys and values of one sequence. The pages are contiguous arrays. All pages except the last
+// one are full.
+struct PagedSequence {
+    const void* const* keys = nullptr;    // pages [G, D, page_size]
+    const void* const* values = nullptr;  // pages [G, page_size, E]
+    std::int64_t length = 0;              // the number of tokens, at least 1
+};
+
+// Computes the attention of one query of each sequence to keys and values in pages, for text
+// generation. q is [B, H, 1, D] and out is [B, H, 1, E], where H is a multiple of G. They and the
+// pages have one floating dtype; q and out have any strides. Query head h uses key and value head
+// h / (H / G). There is one sequence for each of the B queries. page_size is a
+// multiple of 16. If all scores of a query are -infinity, its row of out is zero. Sums are in f64
+// for f64, and in f32 otherwise. out must not overlap the inputs.
+void paged_attention(Cpu& on, ConstView q, std::span<const PagedSequence> sequences,
+                     std::int64_t groups, std::int64_t page_size, double scale, View out);
 
 }  // namespace axle::kernels

@@ -1,6 +1,7 @@
 #include "nn/generation/decoding.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/ops.h"
 
@@ -10,7 +11,9 @@ Decoding::Decoding(const DecoderFunctions& decoder, Device device, bool use_cach
     : decoder_(decoder), device_(device) {
     // A context of this thread changes attention already, for example because processes share the
     // sequences.
-    if (use_cache && forward_context() == nullptr) cache_ = std::make_shared<KeyValueCache>();
+    if (use_cache && forward_context() == nullptr)
+        cache_ = std::make_shared<KeyValueCache>(device.is_cpu() ? KeyValueCache::kCpuPageSize
+                                                                 : KeyValueCache::kOtherPageSize);
 }
 
 // Returns the logits at the token last[i] of each row i of ids [n, T].
@@ -51,9 +54,28 @@ Tensor Decoding::logits_of_last_tokens(const std::vector<TokenIds>& sequences) c
         tokens.push_back(ids.back());
         positions.push_back(std::ssize(ids) - 1);
     }
-    cache_->begin(positions, device_);
+    cache_->begin_tokens();
     return run(tensor(tokens, {count, 1}).to(device_), tensor(positions, {count, 1}).to(device_),
                std::vector<std::int64_t>(sequences.size(), 0));
+}
+
+// Passes each different prompt to the model once. Equal prompts share the pages of the cache.
+Tensor Decoding::logits_of_prompts(const std::vector<TokenIds>& sequences) {
+    std::map<TokenIds, std::int64_t> numbers;
+    std::vector<TokenIds> prompts;
+    std::vector<std::int64_t> lengths, origins;
+    for (const TokenIds& ids : sequences) {
+        const auto [place, is_new] = numbers.emplace(ids, std::ssize(prompts));
+        origins.push_back(place->second);
+        if (!is_new) continue;
+        prompts.push_back(ids);
+        lengths.push_back(std::ssize(ids));
+    }
+    cache_->begin_prompts(lengths);
+    const Tensor result = logits_of_windows(prompts);
+    if (prompts.size() == sequences.size()) return result;
+    cache_->select(origins);
+    return index_select(result, 0, tensor(origins, {std::ssize(origins)}).to(result.device()));
 }
 
 Tensor Decoding::logits(const std::vector<TokenIds>& sequences) {
@@ -67,8 +89,7 @@ Tensor Decoding::logits(const std::vector<TokenIds>& sequences) {
         cache_->check_complete();
         return result;
     }
-    cache_->begin({}, device_);
-    const Tensor result = logits_of_windows(sequences);
+    const Tensor result = logits_of_prompts(sequences);
     is_filled_ = cache_->has_layers();
     if (!is_filled_) cache_.reset();  // the model does not call attention(), or not on this thread
     return result;

@@ -24,6 +24,7 @@ class Decoding {
     Tensor run(const Tensor& ids, const Tensor& positions,
                const std::vector<std::int64_t>& last) const;
     Tensor logits_of_windows(const std::vector<TokenIds>& sequences) const;
+    Tensor logits_of_prompts(const std::vector<TokenIds>& sequences);
     Tensor logits_of_last_tokens(const std::vector<TokenIds>& sequences) const;
 
     const DecoderFunctions& decoder_;

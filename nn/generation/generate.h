@@ -40,7 +40,9 @@ struct GenerateOptions {
     std::vector<std::int64_t> eos_token_id = {};
     // Keeps the keys and values of attention, so that each step computes one token instead of the
     // whole sequence. Has an effect only on models that call nn::attention()
-    // (nn/layers/sequence_policy.h), such as GPT, Llama and Mixtral.
+    // (nn/layers/sequence_policy.h), such as GPT, Llama and Mixtral. The cache grows by pages of 64
+    // tokens of one sequence (256 on GPUs). Equal prompts are computed once; they and beams share
+    // the pages of their common tokens.
     bool use_cache = true;
     // Called with each new token and the index of its sequence, for example to print a text while
     // it is generated. Returns whether the sequence continues, so that a program can end it at a

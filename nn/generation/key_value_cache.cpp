@@ -1,100 +1,150 @@
 #include "nn/generation/key_value_cache.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "core/indexing.h"
+#include "core/autograd/autocast.h"
 
 namespace axle::nn {
 
 namespace {
-
-// Returns a tensor without values, with the other sizes, the dtype and the device of x.
-Tensor empty_like_with(const Tensor& x, std::int64_t sequences, std::int64_t capacity) {
-    Shape shape = x.shape();
-    shape[0] = sequences, shape[1] = capacity;
-    return Tensor::empty(shape, {.dtype = x.dtype(), .device = x.device()});
-}
 
 [[noreturn]] void throw_changed(std::size_t layer, std::size_t layers, const std::string& what) {
     throw UsageError(str("generate: use_cache must be false for a model whose calls differ: ", what,
                          " in layer ", layer, " of ", layers));
 }
 
+std::size_t at(std::int64_t page) { return static_cast<std::size_t>(page); }
+
+// Returns a page of zeros for keys k [B, G, T, D] and values v [B, G, T, E].
+KeyValuePage page_for(const Tensor& k, const Tensor& v, std::int64_t size) {
+    return {
+        .keys = zeros({k.size(1), k.size(3), size}, {.dtype = k.dtype(), .device = k.device()}),
+        .values = zeros({v.size(1), size, v.size(3)}, {.dtype = v.dtype(), .device = v.device()})};
+}
+
 }  // namespace
 
-void KeyValueCache::begin(std::vector<std::int64_t> positions, Device device) {
+std::int64_t KeyValueCache::new_page() {
+    if (free_.empty()) {
+        uses_.push_back(1);
+        return pages() - 1;
+    }
+    const std::int64_t page = free_.back();
+    free_.pop_back();
+    uses_[at(page)] = 1;
+    return page;
+}
+
+// Copies the first tokens of a page in all layers.
+void KeyValueCache::copy_page(std::int64_t from, std::int64_t to, std::int64_t tokens) {
+    for (Layer& layer : layers_) {
+        layer.resize(uses_.size());
+        const auto& [keys, values] = layer[at(from)];
+        KeyValuePage& copy = layer[at(to)];
+        if (!copy.keys.defined())
+            copy = page_for(keys.transpose(1, 2).unsqueeze(0), values.unsqueeze(0), page_size_);
+        copy.keys.narrow(2, 0, tokens).copy_(keys.narrow(2, 0, tokens));
+        copy.values.narrow(1, 0, tokens).copy_(values.narrow(1, 0, tokens));
+    }
+}
+
+void KeyValueCache::begin_prompts(const std::vector<std::int64_t>& lengths) {
+    for (const std::int64_t length : lengths) {
+        PageTable sequence{.pages = {}, .length = length};
+        for (std::int64_t begin = 0; begin < length; begin += page_size_)
+            sequence.pages.push_back(new_page());
+        sequences_.push_back(std::move(sequence));
+    }
+}
+
+void KeyValueCache::begin_tokens() {
+    is_first_call_ = false;
     layer_ = 0;
-    indices_ = {}, mask_ = {};
-    positions_ = std::move(positions);
-    if (positions_.empty()) return;
-    const auto [least, most] = std::ranges::minmax(positions_);
-    length_ = most + 1;
-    if (least == most) return;
-    indices_ = tensor(positions_, {std::ssize(positions_)}).to(device);
-    mask_ = le(arange(length_, {.dtype = i64, .device = device}), indices_.unsqueeze(1))
-                .reshape({std::ssize(positions_), 1, 1, length_});
+    for (PageTable& sequence : sequences_) {
+        const std::int64_t used = sequence.length++ % page_size_;  // tokens of the last page
+        if (used == 0) {
+            sequence.pages.push_back(new_page());
+            continue;
+        }
+        std::int64_t& last = sequence.pages.back();
+        if (uses_[at(last)] == 1) continue;
+        const std::int64_t copy = new_page();
+        copy_page(last, copy, used);
+        --uses_[at(last)];
+        last = copy;
+    }
 }
 
 void KeyValueCache::select(const std::vector<std::int64_t>& sequences) {
-    std::vector<std::int64_t> unchanged(sequences.size());
-    std::iota(unchanged.begin(), unchanged.end(), 0);
-    for (Layer& layer : layers_) {
-        if (sequences == unchanged && layer.keys.size(0) == std::ssize(sequences)) continue;
-        const Tensor rows = tensor(sequences, {std::ssize(sequences)}).to(layer.keys.device());
-        for (Tensor* x : {&layer.keys, &layer.values}) {
-            Tensor kept = empty_like_with(*x, std::ssize(sequences), x->size(1));
-            kept.narrow(1, 0, length_).copy_(index_select(x->narrow(1, 0, length_), 0, rows));
-            *x = kept;
-        }
+    std::vector<PageTable> kept;
+    kept.reserve(sequences.size());
+    for (const std::int64_t sequence : sequences) {
+        kept.push_back(sequences_[static_cast<std::size_t>(sequence)]);
+        for (const std::int64_t page : kept.back().pages) ++uses_[at(page)];
     }
+    for (const PageTable& sequence : sequences_)
+        for (const std::int64_t page : sequence.pages)
+            if (--uses_[at(page)] == 0) free_.push_back(page);
+    sequences_ = std::move(kept);
 }
 
 void KeyValueCache::check_complete() const {
     if (layer_ != layers_.size()) throw_changed(layer_, layers_.size(), "no attention");
 }
 
-// Stores x [B, heads, T, D].
-void KeyValueCache::store(Tensor& rows, const Tensor& x) const {
-    const Tensor by_time = x.transpose(1, 2);
-    if (rows.size(1) < length_) {
-        Tensor larger = empty_like_with(rows, rows.size(0), 2 * length_);
-        larger.narrow(1, 0, rows.size(1)).copy_(rows);
-        rows = larger;
+std::int64_t KeyValueCache::used_pages() const { return pages() - std::ssize(free_); }
+
+std::int64_t KeyValueCache::bytes() const {
+    std::int64_t sum = 0;
+    for (const Layer& layer : layers_)
+        for (const auto& [keys, values] : layer)
+            if (keys.defined()) sum += (keys.numel() + values.numel()) * size_of(keys.dtype());
+    return sum;
+}
+
+// Stores the tokens of this call: all tokens of the prompts, or the last token of each sequence.
+void KeyValueCache::store(Layer& layer, const Tensor& k, const Tensor& v) const {
+    layer.resize(uses_.size());
+    for (std::size_t b = 0; b < sequences_.size(); ++b) {
+        const PageTable& sequence = sequences_[b];
+        // Keys [G, D, T] and values [G, T, E] of the call, which begin at position `first`.
+        const auto row = static_cast<std::int64_t>(b);
+        const Tensor keys = k.select(0, row).transpose(1, 2), values = v.select(0, row);
+        const std::int64_t first = is_first_call_ ? 0 : sequence.length - 1;
+        for (std::int64_t begin = first; begin < sequence.length;) {
+            const std::int64_t offset = begin % page_size_;
+            const std::int64_t count = std::min(page_size_ - offset, sequence.length - begin);
+            KeyValuePage& page = layer[at(sequence.pages[at(begin / page_size_)])];
+            if (!page.keys.defined()) page = page_for(k, v, page_size_);
+            page.keys.narrow(2, offset, count).copy_(keys.narrow(2, begin - first, count));
+            page.values.narrow(1, offset, count).copy_(values.narrow(1, begin - first, count));
+            begin += count;
+        }
     }
-    if (!indices_.defined()) {
-        const std::int64_t first = positions_.empty() ? 0 : positions_.front();
-        rows.narrow(1, first, by_time.size(1)).copy_(by_time);
-        return;
-    }
-    const Tensor sequences = arange(x.size(0), {.dtype = i64, .device = x.device()});
-    rows.index_put_({sequences, indices_}, by_time.select(1, 0));
 }
 
 Tensor KeyValueCache::attend(const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionOptions& options) {
-    const bool is_first = positions_.empty();
-    if (is_first) {
-        length_ = k.size(2);
-        layers_.push_back({.keys = empty_like_with(k.transpose(1, 2), k.size(0), length_),
-                           .values = empty_like_with(v.transpose(1, 2), v.size(0), length_)});
+    std::int64_t tokens = 1;
+    if (is_first_call_) {
+        layers_.emplace_back();
+        for (const PageTable& sequence : sequences_) tokens = std::max(tokens, sequence.length);
     } else {
         if (layer_ >= layers_.size()) throw_changed(layer_, layers_.size(), "one more attention");
-        if (k.size(2) != 1) throw_changed(layer_, layers_.size(), str(k.size(2), " tokens"));
         if (options.mask.defined()) throw_changed(layer_, layers_.size(), "a mask");
     }
+    if (k.size(2) != tokens) throw_changed(layer_, layers_.size(), str(k.size(2), " tokens"));
+    if (k.size(0) != std::ssize(sequences_))
+        throw_changed(layer_, layers_.size(), str(k.size(0), " sequences"));
     Layer& layer = layers_[layer_++];
-    store(layer.keys, k);
-    store(layer.values, v);
-    if (is_first) return scaled_dot_product_attention(q, k, v, options);
-    const Tensor keys = layer.keys.narrow(1, 0, length_).transpose(1, 2);
-    const Tensor values = layer.values.narrow(1, 0, length_).transpose(1, 2);
-    return scaled_dot_product_attention(q, keys, values, {.mask = mask_, .scale = options.scale});
+    store(layer, autocast(k), autocast(v));
+    if (is_first_call_) return scaled_dot_product_attention(q, k, v, options);
+    return paged_attention(q, layer, sequences_, options.scale);
 }
 
 std::vector<PositionRange> KeyValueCache::positions(std::int64_t time) const {
-    if (!positions_.empty())
+    if (!is_first_call_)
         throw UsageError(
             "generate: use_cache must be false for a model that does not use position_ids");
     return {{.begin = 0, .count = time}};
