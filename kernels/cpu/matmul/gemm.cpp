@@ -160,26 +160,51 @@ void interleave_f32(const float* const* rows, int count, std::int64_t n, float* 
 inline constexpr auto kInterleaveF32 = &interleave_f32;
 #endif
 
-// Returns a dot product, computed with four independent sums to hide the latency of the additions.
-template <class T>
-T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
+// Adds the dot products of a line and kDots rows of x to `sum`. A product has four independent sums
+// to hide the latency of the additions. The line is loaded once.
+template <class T, int kDots>
+void dots(const T* HWY_RESTRICT line, const T* HWY_RESTRICT x, std::int64_t x_step, std::int64_t n,
+          T* HWY_RESTRICT sum) {
     const hn::ScalableTag<T> d;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
-    auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+    StoredVec<decltype(d)> s[kDots][4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < kDots; ++i) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < 4; ++j) s[i][j] = hn::Zero(d);
+    }
     std::int64_t p = 0;
     for (; p + 4 * kLanes <= n; p += 4 * kLanes) {
-        s0 = hn::MulAdd(hn::LoadU(d, x + p), hn::LoadU(d, y + p), s0);
-        s1 = hn::MulAdd(hn::LoadU(d, x + p + kLanes), hn::LoadU(d, y + p + kLanes), s1);
-        s2 = hn::MulAdd(hn::LoadU(d, x + p + 2 * kLanes), hn::LoadU(d, y + p + 2 * kLanes), s2);
-        s3 = hn::MulAdd(hn::LoadU(d, x + p + 3 * kLanes), hn::LoadU(d, y + p + 3 * kLanes), s3);
+        HWY_UNROLL(4)
+        for (int j = 0; j < 4; ++j) {
+            const auto element = hn::LoadU(d, line + p + j * kLanes);
+            HWY_UNROLL(4)
+            for (int i = 0; i < kDots; ++i)
+                s[i][j] = hn::MulAdd(element, hn::LoadU(d, x + i * x_step + p + j * kLanes),
+                                     hn::Vec<decltype(d)>(s[i][j]));
+        }
     }
-    for (; p + kLanes <= n; p += kLanes)
-        s0 = hn::MulAdd(hn::LoadU(d, x + p), hn::LoadU(d, y + p), s0);
-    const auto sums = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
-    T sum = hn::GetLane(hn::SumOfLanes(d, sums));
-    for (; p < n; ++p) sum += x[p] * y[p];
-    return sum;
+    for (; p + kLanes <= n; p += kLanes) {
+        const auto element = hn::LoadU(d, line + p);
+        HWY_UNROLL(4)
+        for (int i = 0; i < kDots; ++i)
+            s[i][0] = hn::MulAdd(element, hn::LoadU(d, x + i * x_step + p),
+                                 hn::Vec<decltype(d)>(s[i][0]));
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < kDots; ++i) {
+        const hn::Vec<decltype(d)> s0 = s[i][0], s1 = s[i][1], s2 = s[i][2], s3 = s[i][3];
+        T total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+        for (std::int64_t q = p; q < n; ++q) total += line[q] * x[i * x_step + q];
+        sum[i] += total;
+    }
 }
+
+// Not a template, because shared libraries would export it.
+constexpr GemmKernels<float>::Dots kDotsF32[] = {&dots<float, 1>, &dots<float, 2>, &dots<float, 3>,
+                                                 &dots<float, 4>};
+constexpr GemmKernels<double>::Dots kDotsF64[] = {&dots<double, 1>, &dots<double, 2>,
+                                                  &dots<double, 3>, &dots<double, 4>};
 
 // Adds four rows, multiplied by x[0] to x[3], to sum. The last columns use the same multiply-adds,
 // so that an element's bits do not depend on its position.
@@ -214,7 +239,7 @@ GemmKernels<float> gemm_f32() {
             AllTiles<float>::kTable,
             &copy_rows<float>,
             kInterleaveF32,
-            &dot<float>,
+            kDotsF32,
             &add_rows<float>};
 }
 GemmKernels<double> gemm_f64() {
@@ -223,7 +248,7 @@ GemmKernels<double> gemm_f64() {
             AllTiles<double>::kTable,
             &copy_rows<double>,
             &interleave<double>,
-            &dot<double>,
+            kDotsF64,
             &add_rows<double>};
 }
 

@@ -51,7 +51,11 @@ struct GemmKernels {
     // Interleaves at most kMaxInterleaved rows of n elements: to[p step + i] = rows[i][p] for p <
     // n, i < count.
     void (*interleave)(const T* const* rows, int count, std::int64_t n, T* to, std::int64_t step);
-    T (*dot)(const T* x, const T* y, std::int64_t n);
+    // Computes sum[i] += the dot product of line and x + i x_step, for n elements and i < kDots.
+    // The bits of a sum do not depend on the number of sums.
+    using Dots = void (*)(const T* line, const T* x, std::int64_t x_step, std::int64_t n, T* sum);
+    static constexpr std::int64_t kMaxDots = 4;
+    const Dots* dots;  // indexed by kDots - 1
     // Computes sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another.
     void (*add_rows)(const T* const* rows, const T* x, T* sum, std::int64_t n);
 };
@@ -240,8 +244,11 @@ void parallel_slots(std::int64_t tasks, std::int64_t group, std::int64_t slots, 
     });
 }
 
-// Compute products without packing the operands: vector_matmul() if M or N is 1, integer_matmul()
-// if the elements are integers.
+// The largest M of products that vector_matmul() can compute with N > 1.
+inline constexpr std::int64_t kFewRows = 8;
+
+// Compute products without packing the operands: vector_matmul() if N is 1 or M is at most
+// kFewRows, integer_matmul() if the elements are integers.
 void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                    const MatmulEpilogue& epilogue);
 void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool accumulate);

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 
 #include "kernels/cpu/lanes.h"
@@ -327,12 +328,24 @@ class Product {
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
 
+// Returns whether a product of a few rows and a large matrix b is faster if b is not packed.
+// Product reads b in place too if it has no 16-bit elements and its rows are contiguous.
+bool is_few_rows(const ConstView& a, const ConstView& b, const View& c) {
+    constexpr std::int64_t kLarge = std::int64_t{1} << 18;  // elements
+    // bf16 instructions make larger products faster than the conversion of b.
+    const std::int64_t most = b.dtype == DType::bf16 ? kFewRows / 2 : kFewRows;
+    const bool is_packed =
+        std::abs(b.back_stride(2)) < std::abs(b.back_stride(1)) || is_half(b.dtype);  // by Product
+    return c.ndim == 2 && c.back(2) <= most && is_packed && a.back(1) * c.back(1) >= kLarge;
+}
+
 }  // namespace
 
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue) {
     if (c.numel() == 0) return;
     if (is_integral(c.dtype)) return integer_matmul(a, b, c, epilogue.accumulate);
-    if (c.back(1) == 1 || c.back(2) == 1) return vector_matmul(on, a, b, c, epilogue);
+    if (c.back(1) == 1 || c.back(2) == 1 || is_few_rows(a, b, c))
+        return vector_matmul(on, a, b, c, epilogue);
     if (a.dtype == DType::f64 || c.dtype == DType::f64)
         return Product<double>(on, a, b, c, epilogue).run();
     if (a.dtype == DType::bf16 && has_amx()) return Product<AmxPair>(on, a, b, c, epilogue).run();

@@ -1,8 +1,9 @@
-// Products that use each matrix element once (M or N is 1), so that reading the matrix limits their
-// speed. The matrix is read without packing, in memory order. If its elements are closer together
-// along the depth than along the output, each output is the dot product of a line and the vector.
-// Otherwise, each line along the output is multiplied by an element of the vector, and the products
-// are added, four lines at a time.
+// Products of a matrix with one vector (M or N is 1) or a few vectors (rows of a), so that reading
+// the matrix limits their speed. The matrix is read once, without packing, in memory order. If its
+// elements are closer together along the depth than along the output, each output is the dot
+// product of a line and a vector. Otherwise, each line along the output is multiplied by an element
+// of a vector, and the products are added, four lines at a time. The bits of a row of the result do
+// not depend on the number of vectors.
 #include <algorithm>
 #include <cstdlib>
 
@@ -21,27 +22,41 @@ constexpr std::int64_t kMaxOutputs = 1024;
 // has at least this size.
 constexpr std::int64_t kDepth = 2048;
 
-// Computes out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
+// The vectors of a product, and the sums of a range of outputs for each of them.
 template <class T>
-void dot_products(const Lines& matrix, const T* x, std::int64_t outputs, std::int64_t depth, T* out,
-                  T* buffer) {
+struct Vectors {
+    const T* x;  // [count][step]
+    std::int64_t count, step;
+    T* sums;  // [count][sums_step]
+    std::int64_t sums_step;
+};
+
+// Computes sums[m][o] = sum over p < depth of matrix[o, p] x[m][p], for a range of outputs.
+template <class T>
+void dot_products(const Lines& matrix, const Vectors<T>& v, std::int64_t outputs,
+                  std::int64_t depth, T* buffer) {
+    const GemmKernels<T>& kernels = gemm_kernels<T>();
     for (std::int64_t o = 0; o < outputs; ++o) {
-        T sum = 0;
+        T sum[kFewRows] = {};
         for (std::int64_t p = 0; p < depth; p += kDepth) {
             const std::int64_t n = std::min(kDepth, depth - p);
             const T* line = load_lanes<T>(
                 at(matrix.data, matrix.dtype, o * matrix.stride + p * matrix.depth_stride),
                 matrix.dtype, matrix.depth_stride, n, buffer);
-            sum += gemm_kernels<T>().dot(line, x + p, n);
+            for (std::int64_t m = 0; m < v.count; m += kernels.kMaxDots) {
+                const std::int64_t few = std::min(kernels.kMaxDots, v.count - m);
+                kernels.dots[few - 1](line, v.x + m * v.step + p, v.step, n, sum + m);
+            }
         }
-        out[o] = sum;
+        for (std::int64_t m = 0; m < v.count; ++m) v.sums[m * v.sums_step + o] = sum[m];
     }
 }
 
 template <class T>
-void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64_t depth, T* out,
+void sum_lines(const Lines& matrix, const Vectors<T>& v, std::int64_t outputs, std::int64_t depth,
                T* buffer) {
-    std::fill(out, out + outputs, T(0));
+    for (std::int64_t m = 0; m < v.count; ++m)
+        std::fill(v.sums + m * v.sums_step, v.sums + m * v.sums_step + outputs, T(0));
     const auto line = [&](std::int64_t p, std::int64_t r) {
         return load_lanes<T>(at(matrix.data, matrix.dtype, (p + r) * matrix.depth_stride),
                              matrix.dtype, matrix.stride, outputs, buffer + r * outputs);
@@ -49,11 +64,16 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     std::int64_t p = 0;
     for (; p + 4 <= depth; p += 4) {
         const T* const lines[] = {line(p, 0), line(p, 1), line(p, 2), line(p, 3)};
-        gemm_kernels<T>().add_rows(lines, x + p, out, outputs);
+        for (std::int64_t m = 0; m < v.count; ++m)
+            gemm_kernels<T>().add_rows(lines, v.x + m * v.step + p, v.sums + m * v.sums_step,
+                                       outputs);
     }
     for (; p < depth; ++p) {
         const T* rest = line(p, 0);
-        for (std::int64_t o = 0; o < outputs; ++o) out[o] += x[p] * rest[o];
+        for (std::int64_t m = 0; m < v.count; ++m) {
+            T* const sums = v.sums + m * v.sums_step;
+            for (std::int64_t o = 0; o < outputs; ++o) sums[o] += v.x[m * v.step + p] * rest[o];
+        }
     }
 }
 
@@ -77,7 +97,7 @@ void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& 
 template <class T>
 void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
          const MatmulEpilogue& epilogue) {
-    const bool is_row = c.back(2) == 1;
+    const bool is_row = c.back(2) == 1 || c.back(1) > 1;  // the vectors are rows of a
     const ConstView& matrix = is_row ? b : a;
     const ConstView& vector = is_row ? a : b;
     const View& pre = epilogue.pre;
@@ -87,6 +107,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
     const std::int64_t depth_stride = matrix.back_stride(3 - out_dim);
     const std::int64_t vector_stride = vector.back_stride(out_dim);
     const bool along = std::abs(depth_stride) < std::abs(stride);
+    const std::int64_t rows = is_row ? c.back(2) : 1;  // the number of vectors
     std::int64_t batches = 1;
     for (int d = 0; d + 2 < c.ndim; ++d) batches *= c.shape[d];
 
@@ -100,7 +121,11 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
 
     Scratch scratch(on);
     const std::int64_t buffer_size = std::max(along ? kDepth : 4 * range, range);
-    const std::int64_t slot_size = round_up(depth, 16) + round_up(range, 16) + buffer_size;
+    const bool x_in_place = is_lanes<T>(vector.dtype, vector_stride, depth);
+    const std::int64_t row_stride = is_row ? vector.back_stride(2) : 0;  // between vectors
+    const std::int64_t x_step = round_up(depth, 16), sums_step = round_up(range, 16);
+    const std::int64_t x_size = x_in_place ? 0 : rows * x_step;
+    const std::int64_t slot_size = x_size + rows * sums_step + buffer_size;
     T* const memory = scratch.take<T>(slots * slot_size);
     // If c has a single column, all its elements have the same bias.
     const T* bias = nullptr;
@@ -114,29 +139,37 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
         const std::int64_t begin = task % ranges * range;
         const std::int64_t n = std::min(range, outputs - begin);
         T* const x_buffer = memory + slot * slot_size;
-        T* const sums = x_buffer + round_up(depth, 16);
-        T* const buffer = sums + round_up(range, 16);
-        const T* x = load_lanes<T>(at(vector.data, vector.dtype, matrix_offset(vector, c, batch)),
-                                   vector.dtype, vector_stride, depth, x_buffer);
+        T* const sums = x_buffer + x_size;
+        T* const buffer = sums + rows * sums_step;
+        const void* x = at(vector.data, vector.dtype, matrix_offset(vector, c, batch));
+        Vectors<T> v{static_cast<const T*>(x), rows, row_stride, sums, sums_step};
+        if (!x_in_place) {
+            v.x = x_buffer, v.step = x_step;
+            for (std::int64_t m = 0; m < rows; ++m)
+                load_lanes<T>(at(x, vector.dtype, m * row_stride), vector.dtype, vector_stride,
+                              depth, x_buffer + m * x_step);
+        }
         const std::int64_t start = matrix_offset(matrix, c, batch) + begin * stride;
         const Lines lines = {at(matrix.data, matrix.dtype, start), matrix.dtype, stride,
                              depth_stride};
-        (along ? dot_products<T> : sum_lines<T>)(lines, x, n, depth, sums, buffer);
-        const std::int64_t c_stride = c.back_stride(out_dim);
-        void* c_data = at(c.data, c.dtype, matrix_offset(c, c, batch) + begin * c_stride);
-        const std::int64_t pre_stride = pre.data == nullptr ? 0 : pre.back_stride(out_dim);
-        void* pre_data =
-            pre.data == nullptr
-                ? nullptr
-                : at(pre.data, pre.dtype, matrix_offset(pre, c, batch) + begin * pre_stride);
-        finish_range(sums, n, bias == nullptr ? nullptr : bias + begin, epilogue, c, c_data,
-                     c_stride, pre_data, pre_stride, buffer);
+        (along ? dot_products<T> : sum_lines<T>)(lines, v, n, depth, buffer);
+        // Returns the address of row m of the range in v, which has c's shape.
+        const auto row_of = [&](const auto& view, std::int64_t m) {
+            return at(view.data, view.dtype,
+                      matrix_offset(view, c, batch) + (is_row ? m * view.back_stride(2) : 0) +
+                          begin * view.back_stride(out_dim));
+        };
         const ConstView& s = epilogue.slope_of;
-        if (s.data == nullptr) return;
-        const std::int64_t s_stride = s.back_stride(out_dim);
-        multiply_slopes(epilogue.activation, c.dtype, c_data, c_stride,
-                        at(s.data, s.dtype, matrix_offset(s, c, batch) + begin * s_stride),
-                        s_stride, n);
+        for (std::int64_t m = 0; m < rows; ++m) {
+            const bool has_pre = pre.data != nullptr;
+            finish_range(sums + m * sums_step, n, bias == nullptr ? nullptr : bias + begin,
+                         epilogue, c, row_of(c, m), c.back_stride(out_dim),
+                         has_pre ? row_of(pre, m) : nullptr, has_pre ? pre.back_stride(out_dim) : 0,
+                         buffer);
+            if (s.data != nullptr)
+                multiply_slopes(epilogue.activation, c.dtype, row_of(c, m), c.back_stride(out_dim),
+                                row_of(s, m), s.back_stride(out_dim), n);
+        }
     });
 }
 
