@@ -1,4 +1,4 @@
-// The list of all dtypes. bench/peers/interop_pairs.py lists them in the same order.
+// The list of all dtypes. bench/interop/interop_pairs.py lists them in the same order.
 #pragma once
 
 #include "kernels/dtype.h"

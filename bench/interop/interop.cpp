@@ -1,4 +1,4 @@
-// The program that bench/peers/interop calls: writes files for other programs, reads their files,
+// The program that bench/interop/check calls: writes files for other programs, reads their files,
 // and trains. Each call runs one command. Commands that read files or train print JSON.
 //
 // Tensors in files have known values: byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
@@ -15,8 +15,8 @@
 #include "accel/accelerator.h"
 #include "accel/state/save_model.h"
 #include "accel/tracking/tensorboard.h"
-#include "bench/peers/interop_bytes.h"
-#include "bench/peers/interop_sentences.h"
+#include "bench/interop/interop_bytes.h"
+#include "bench/interop/interop_sentences.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"

@@ -1,4 +1,4 @@
-"""Pairs of bench/peers/interop for safetensors files, .npy files and TensorBoard's event files."""
+"""Pairs of bench/interop/check for safetensors files, .npy files and TensorBoard's event files."""
 
 import ctypes
 import io

@@ -1,4 +1,4 @@
-"""Pairs of bench/peers/interop for tensors that are exchanged by DLPack within this process."""
+"""Pairs of bench/interop/check for tensors that are exchanged by DLPack within this process."""
 
 import ctypes
 import json

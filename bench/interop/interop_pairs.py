@@ -1,4 +1,4 @@
-"""Common code of bench/peers/interop: the list of pairs, and tensors with known bytes."""
+"""Common code of bench/interop/check: the list of pairs, and tensors with known bytes."""
 
 import json
 import math

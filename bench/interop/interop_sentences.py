@@ -1,4 +1,4 @@
-"""Pairs of bench/peers/interop for all-MiniLM-L6-v2: token ids, embeddings and fine-tuning."""
+"""Pairs of bench/interop/check for all-MiniLM-L6-v2: token ids, embeddings and fine-tuning."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Pairs of bench/peers/interop for checkpoints: files of torch.save and folders of Accelerate."""
+"""Pairs of bench/interop/check for checkpoints: files of torch.save and folders of Accelerate."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Pairs of bench/peers/interop for training: models in folders, and states of optimizers."""
+"""Pairs of bench/interop/check for training: models in folders, and states of optimizers."""
 
 import re
 

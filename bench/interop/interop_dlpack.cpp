@@ -1,4 +1,4 @@
-// A shared library that bench/peers/interop loads into one process with PyTorch and NumPy, to
+// A shared library that bench/interop/check loads into one process with PyTorch and NumPy, to
 // exchange tensors by DLPack. Functions that return a pointer return null after an error, whose
 // text interop_error() returns. interop_free() frees the tensors of interop_make() and
 // interop_import().
@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "bench/peers/interop_bytes.h"
+#include "bench/interop/interop_bytes.h"
 #include "core/files/dlpack.h"
 
 #define AXLE_INTEROP_API extern "C" __attribute__((visibility("default")))
