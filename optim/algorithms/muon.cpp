@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/launch.h"
 #include "core/ops.h"
+#include "kernels/ops/matmul.h"
 #include "optim/rule_optimizer_impl.h"
 
 namespace axle::optim {
@@ -11,23 +13,32 @@ namespace {
 
 constexpr const char* kMuonBuffers[] = {"momentum_buffer"};
 
-// Rounds to bf16, because PyTorch computes in bf16, but returns f32 for the sums of the next
-// product.
-Tensor rounded(const Tensor& x) { return x.to(bf16).to(f32); }
+// Writes the product of two bf16 matrices to a matrix in f32, or adds it.
+void multiply(const Tensor& a, const Tensor& b, Tensor sum, bool accumulate) {
+    kernels::MatmulEpilogue epilogue;
+    epilogue.accumulate = accumulate;
+    launch(sum.device(),
+           [&](auto& on) { kernels::matmul(on, a.view(), b.view(), sum.view(), epilogue); });
+}
 
-// Returns an almost orthogonal matrix with the singular vectors of x.
+// Returns an almost orthogonal matrix with the singular vectors of x. As in PyTorch, results of
+// products are rounded to bf16, and their sums are in f32.
 Tensor orthogonalized(const Tensor& x, const MuonOptions& o) {
     const bool tall = x.size(0) > x.size(1);
-    Tensor y = rounded(tall ? transpose(x, 0, 1) : x);
-    const Tensor norm = rounded(sqrt(sum(y * y)));
-    y = rounded(y / clamp(norm, o.eps, std::nullopt));
+    Tensor y = (tall ? transpose(x, 0, 1) : x).to(bf16);
+    const Tensor exact = y.to(f32), norm = sqrt(sum(exact * exact)).to(bf16).to(f32);
+    y = (exact / clamp(norm, o.eps, std::nullopt)).to(bf16);
     const auto [a, b, c] = o.ns_coefficients;
     for (std::int64_t i = 0; i < o.ns_steps; ++i) {
-        const Tensor gram = rounded(matmul(y, transpose(y, 0, 1)));
-        const Tensor factor = rounded(gram * b + matmul(gram, gram) * c);
-        y = rounded(y * a + matmul(factor, y));
+        const Tensor gram = matmul(y, transpose(y, 0, 1));
+        const Tensor square = empty(gram.shape(), {.device = x.device()});
+        multiply(gram, gram, square, false);
+        const Tensor factor = (gram.to(f32) * b + square * c).to(bf16);
+        const Tensor next = y.to(f32) * a;
+        multiply(factor, y, next, true);
+        y = next.to(bf16);
     }
-    return tall ? transpose(y, 0, 1) : y;
+    return (tall ? transpose(y, 0, 1) : y).to(f32);
 }
 
 double rate_of(const Tensor& param, const MuonOptions& o) {

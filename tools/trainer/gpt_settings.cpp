@@ -28,7 +28,7 @@ GptSettings preset_of(const std::string& name) {
                .activation = Gelu::erf};
     if (name == "shakespeare-char-cpu") return s;
     if (name == "shakespeare-char-best") {  // learns about three times as fast
-        s.steps = 1000, s.lr = 1e-2, s.muon_lr = 1e-2;
+        s.steps = 1150, s.warmup = 20, s.lr = 1e-2, s.muon_lr = 1e-2;
         return s;
     }
     if (name == "quickstart") {
