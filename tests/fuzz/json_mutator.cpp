@@ -108,13 +108,13 @@ class Mutator {
                 rename(place, pick(places));
                 break;
             case 4:
-                replace(place, Json(*pick(places).value));
+                *place.value = Json(*pick(places).value);
                 break;
             case 5:
                 nest(place);
                 break;
             case 6:
-                replace(place, Json(similar(place, places)));
+                *place.value = Json(similar(place, places));
                 break;
             default:
                 change(*place.value);
@@ -125,7 +125,7 @@ class Mutator {
     void cross_over(Json& root, Json& other) {
         std::vector<Place> places = places_of(root), others = places_of(other);
         const Place place = pick(places);
-        replace(place, Json(similar(place, others)));
+        *place.value = Json(similar(place, others));
     }
 
   private:
@@ -173,8 +173,6 @@ class Mutator {
         if (below(4) == 0) key = mutate(std::string(place.key));
         (*place.parent)[key] = Json(*place.value);
     }
-
-    static void replace(const Place& place, Json value) { *place.value = std::move(value); }
 
     void nest(const Place& place) {
         if (place.value->is_structured() && !place.value->empty() && below(2) == 0) {
