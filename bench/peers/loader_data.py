@@ -2,7 +2,10 @@
 
 import csv
 import json
+import pathlib
 import random
+import subprocess
+import sys
 
 JPEGS, CLASSES = 512, 64
 ROWS = 96_000  # rows of a table, in two files of full batches
@@ -60,20 +63,29 @@ def tables(folder):
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in part)
 
 
-class Files:
-    """Writes the file or folder of a case when it is needed first."""
+MAKE = {"random.bin": random_bytes, "jpegs": jpeg_folder, "tables": tables}
 
-    def __init__(self, folder):
-        self.folder = folder
+
+class Files:
+    """Writes the file or folder of a case when it is needed first, with the interpreter `python`, which
+    has NumPy and Pillow."""
+
+    def __init__(self, folder, python):
+        self.folder, self.python = folder, python
 
     def of(self, case):
         if case == "jpeg_folder":
-            name, make = "jpegs", jpeg_folder
+            name = "jpegs"
         elif case.startswith(("csv", "json_lines")):
-            name, make = "tables", tables
+            name = "tables"
         else:
-            name, make = "random.bin", random_bytes
+            name = "random.bin"
         path = self.folder / name
         if not path.exists():
-            make(path)
+            subprocess.run([self.python, __file__, path], check=True)
         return path
+
+
+if __name__ == "__main__":
+    to = pathlib.Path(sys.argv[1])
+    MAKE[to.name](to)

@@ -97,7 +97,7 @@ class Row:
 def measure(arguments, python):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        files = Files(pathlib.Path(folder))
+        files = Files(pathlib.Path(folder), python)
         for case in arguments.cases:
             for workers in arguments.workers:
                 row = Row(case, workers, files.of(case), arguments.program, python)

@@ -14,6 +14,7 @@
 #include "core/files/file.h"
 #include "core/tree/large_integers.h"
 #include "core/tree/tree.h"
+#include "core/tree/tree_builder.h"
 #include "core/tree/tree_checks.h"
 #include "kernels/error.h"
 
@@ -21,7 +22,6 @@ namespace axle {
 namespace {
 
 using tree::check_depth;
-using tree::check_keys;
 
 // Returns the shortest text from which the same number can be parsed. A decimal point or an
 // exponent distinguishes it from an integer.
@@ -150,14 +150,13 @@ class Writer {
     bool for_display_;
 };
 
-// Receives the events of the JSON parser. Neither the parser nor this class uses recursion. A
-// vector contains the open lists and maps; each of them moves into its parent when it is closed.
+// Receives the events of the JSON parser, which uses no recursion.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
     Reader(std::size_t max_memory, bool rounds_integers)
-        : max_memory_(max_memory), left_(max_memory), rounds_integers_(rounds_integers) {}
+        : builder_(max_memory), rounds_integers_(rounds_integers) {}
 
-    Tree root;
+    Tree take() { return builder_.take(); }
 
     bool null() override { return add(Tree()); }
     bool boolean(bool value) override { return add(value); }
@@ -174,22 +173,30 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
         return add(value);
     }
     bool string(string_t& value) override {
-        charge(value.size());
-        return add(std::move(value));
+        builder_.add_string(std::move(value));
+        return true;
     }
     bool binary(binary_t&) override { return false; }
-    bool start_object(std::size_t) override { return open(Tree::map()); }
-    bool start_array(std::size_t) override { return open(Tree::list()); }
+    bool start_object(std::size_t) override {
+        builder_.open_map();
+        return true;
+    }
+    bool start_array(std::size_t) override {
+        builder_.open_list();
+        return true;
+    }
     bool key(string_t& name) override {
-        charge(name.size());
-        append(open_.back().entries(), {std::move(name), Tree()});
+        builder_.add_key(std::move(name));
         return true;
     }
     bool end_object() override {
-        check_keys("from_json", open_.back().entries());
-        return close();
+        builder_.close_map();
+        return true;
     }
-    bool end_array() override { return close(); }
+    bool end_array() override {
+        builder_.close_list();
+        return true;
+    }
     bool parse_error(std::size_t, const std::string&,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
@@ -204,42 +211,12 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
         if (!rounds_integers_)
             throw ValueError(str("from_json: an integer exceeds int64: ", printable(digits)));
     }
-    bool open(Tree container) {
-        open_.push_back(std::move(container));
-        check_depth("from_json", static_cast<int>(open_.size()));
-        return true;
-    }
-    bool close() {
-        Tree closed = std::move(open_.back());
-        open_.pop_back();
-        return add(std::move(closed));
-    }
     bool add(Tree value) {
-        if (open_.empty()) {
-            root = std::move(value);
-        } else if (open_.back().is_list()) {
-            append(open_.back().elements(), std::move(value));
-        } else {
-            open_.back().entries().back().value = std::move(value);
-        }
+        builder_.add(std::move(value));
         return true;
     }
 
-    // Adds a value to the end of a vector. Counts the memory of a reallocation toward the limit.
-    template <class T>
-    void append(std::vector<T>& to, T value) {
-        if (to.size() == to.capacity()) charge(2 * (to.size() + 1) * sizeof(T));
-        to.push_back(std::move(value));
-    }
-    void charge(std::size_t bytes) {
-        if (bytes > left_)
-            throw ValueError(str(
-                "from_json: the values need more memory than the limit: ", max_memory_, " bytes"));
-        left_ -= bytes;
-    }
-
-    std::vector<Tree> open_;
-    std::size_t max_memory_, left_;
+    tree::TreeBuilder builder_;
     bool rounds_integers_;  // whether integers beyond int64 are rounded
 };
 
@@ -249,7 +226,7 @@ Tree parse(std::string_view text, std::size_t max_memory, bool rounds_integers) 
         throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
     Reader reader(max_memory, rounds_integers);
     nlohmann::json::sax_parse(text, &reader);
-    return std::move(reader.root);
+    return reader.take();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "data/tables/json_row.h"
 #include "data/tables/record_file.h"
 #include "kernels/error.h"
 
@@ -68,7 +69,7 @@ bool JsonLinesFile::next(Record& record) const {
 Tree JsonLinesFile::parse(const Record& record) const {
     Tree row;
     try {
-        row = from_json(text().substr(record.begin, record.end - record.begin));
+        row = parse_json_row(text().substr(record.begin, record.end - record.begin));
     } catch (const ValueError& error) {
         // The parser only sees this line, so the number of the line is always 1.
         constexpr std::string_view kLine = "at line 1, ", kPrefix = "from_json: ";

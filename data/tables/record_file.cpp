@@ -23,16 +23,15 @@ InputFile opened(const std::string& path) {
     return file;
 }
 
-// Returns the number of ASCII characters at the beginning of a text, rounded down to a multiple of
-// 8 bytes.
-std::size_t ascii_prefix(std::string_view text) {
+// Returns the position of the first byte from `at` that is not ASCII, or text.size().
+std::size_t find_non_ascii(std::string_view text, std::size_t at) {
     constexpr std::uint64_t kHighBits = 0x8080808080808080;
-    std::size_t at = 0;
     for (; at + 8 <= text.size(); at += 8) {
         std::uint64_t bytes = 0;
         std::memcpy(&bytes, text.data() + at, 8);
         if ((bytes & kHighBits) != 0) break;
     }
+    while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
     return at;
 }
 
@@ -104,20 +103,10 @@ bool RecordFile::next_line(std::size_t& begin, std::size_t& end, std::size_t& ne
 
 void RecordFile::check_utf8(std::size_t begin, std::size_t end) const {
     const std::string_view text = text_.substr(0, end);
-    for (std::size_t at = begin; at < end;) {
-        at += ascii_prefix(text.substr(at));
-        // Checks single characters until the next multiple of 8 characters.
-        for (int i = 0; i < 8 && at < end; ++i) {
-            if (static_cast<unsigned char>(text[at]) < 0x80) {
-                ++at;
-                continue;
-            }
-            try {
-                at += character_at("", text, at, 0).size();
-            } catch (const ValueError&) {
-                throw_at(at, str("byte ", at, ": the text is not valid UTF-8"));
-            }
-        }
+    for (std::size_t at = begin; (at = find_non_ascii(text, at)) < end;) {
+        const std::size_t length = character_length(text, at);
+        if (length == 0) throw_at(at, str("byte ", at, ": the text is not valid UTF-8"));
+        at += length;
     }
 }
 
