@@ -115,6 +115,11 @@ std::int64_t Subset::whole_index(std::int64_t index) const {
 
 Tree Subset::get(std::int64_t index) const { return dataset_->get(whole_index(index)); }
 
+std::optional<Tree> Subset::get_window(std::int64_t index, const std::string& key,
+                                       const ChooseWindow& choose) const {
+    return dataset_->get_window(whole_index(index), key, choose);
+}
+
 Tree Subset::get_batch(std::span<const std::int64_t> indices) const {
     std::vector<std::int64_t> whole;
     whole.reserve(indices.size());

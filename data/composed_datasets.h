@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,6 +37,8 @@ class Subset : public Dataset {
     // Throw IndexError unless each index is in [0, size()).
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
+    std::optional<Tree> get_window(std::int64_t index, const std::string& key,
+                                   const ChooseWindow& choose) const override;
     bool has_uniform_shapes() const override { return dataset_->has_uniform_shapes(); }
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
     // Returns the indices of the samples in the whole dataset.

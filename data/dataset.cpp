@@ -13,6 +13,11 @@ Tree Dataset::get_batch(std::span<const std::int64_t> indices) const {
     return collate(get_samples(*this, indices));
 }
 
+std::optional<Tree> Dataset::get_window(std::int64_t, const std::string&,
+                                        const ChooseWindow&) const {
+    return std::nullopt;
+}
+
 std::shared_ptr<const Dataset> Dataset::in_epoch(std::int64_t) const { return nullptr; }
 
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices) {

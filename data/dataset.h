@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/tree/tree.h"
+#include "data/image_window.h"
 
 namespace axle::data {
 
@@ -26,6 +28,13 @@ class Dataset {
     // The default implementation calls get() and collate(). Override it if a batch can be built
     // faster.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
+    // Returns the sample at an index in which the image `key`, a tensor [..., height, width], has
+    // only the pixels of the window that `choose` returns for its size. The default is nullopt:
+    // get() is called instead. Override it if a part of an image can be read faster than the whole;
+    // TransformedDataset calls it if its transform begins with RandomResizedCrop. If the result is
+    // nullopt, `choose` must not have been called.
+    virtual std::optional<Tree> get_window(std::int64_t index, const std::string& key,
+                                           const ChooseWindow& choose) const;
     // Returns whether all samples have the same shapes, so that they can be collated without a
     // transform. If not, TransformedDataset transforms samples one by one and collates the results.
     virtual bool has_uniform_shapes() const { return true; }

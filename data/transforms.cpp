@@ -11,6 +11,7 @@
 #include "data/files/fused_byte_transform.h"
 #include "data/files/rows.h"
 #include "data/image_checks.h"
+#include "data/images/resize.h"
 #include "kernels/error.h"
 #include "kernels/ops/decode.h"
 
@@ -169,8 +170,14 @@ Compose::Compose(std::vector<Transform> transforms) {
 }
 
 Tensor Compose::operator()(const Tensor& images, std::span<SampleRandom> random) const {
+    return apply_from(0, images, random);
+}
+
+Tensor Compose::apply_from(std::size_t first, const Tensor& images,
+                           std::span<SampleRandom> random) const {
     Tensor result = images;
-    for (const Transform& transform : transforms_) result = transform(result, random);
+    for (const Transform& transform : std::span(transforms_).subspan(first))
+        result = transform(result, random);
     return result;
 }
 
@@ -179,10 +186,7 @@ Tensor Compose::apply_rows(const Tensor& images, std::span<const std::int64_t> i
     const FusedByteTransform* first =
         transforms_.empty() ? nullptr : transforms_[0].target<FusedByteTransform>();
     if (first == nullptr) return (*this)(select_rows(images, indices), random);
-    Tensor result = first->apply_rows(images, indices, random);
-    for (const Transform& transform : std::span(transforms_).subspan(1))
-        result = transform(result, random);
-    return result;
+    return apply_from(1, first->apply_rows(images, indices, random), random);
 }
 
 Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const {
@@ -310,13 +314,19 @@ TransformedDataset::TransformedDataset(const DatasetRef& dataset, Transform tran
     if (!transform_) throw UsageError("TransformedDataset: the transform must not be empty");
 }
 
-template <class Make>
-Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std::int64_t> indices,
-                                       Make make) const {
+std::vector<SampleRandom> TransformedDataset::random_of(
+    std::span<const std::int64_t> indices) const {
     const std::uint64_t key = SampleRandom::epoch_key(options_.seed, epoch_);
     std::vector<SampleRandom> random;
     random.reserve(indices.size());
     for (const std::int64_t index : indices) random.emplace_back(key, index);
+    return random;
+}
+
+template <class Make>
+Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std::int64_t> indices,
+                                       Make make) const {
+    std::vector<SampleRandom> random = random_of(indices);
     Tensor result = make(random);
     if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices)) {
         Shape received = images.shape();  // `images` can be all images of the dataset
@@ -330,7 +340,28 @@ Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std
     return result;
 }
 
+const RandomResizedCrop* TransformedDataset::first_crop() const {
+    const auto* compose = transform_.target<Compose>();
+    if (compose == nullptr) return transform_.target<RandomResizedCrop>();
+    return compose->transforms_.empty() ? nullptr
+                                        : compose->transforms_[0].target<RandomResizedCrop>();
+}
+
 Tree TransformedDataset::get(std::int64_t index) const {
+    if (const RandomResizedCrop* crop = first_crop()) {
+        std::vector<SampleRandom> random = random_of({&index, 1});
+        std::optional<Tree> sample = dataset_->get_window(
+            index, options_.key, [&](Size2 size) { return crop->window(size, random[0]); });
+        if (sample) {
+            Tree& image = (*sample)[options_.key];
+            const Tensor one = crop->resize(image.tensor().unsqueeze(0));
+            image = transformed(one, {&index, 1}, [&](auto&) {
+                        const auto* compose = transform_.target<Compose>();
+                        return compose == nullptr ? one : compose->apply_from(1, one, random);
+                    }).select(0, 0);
+            return *std::move(sample);
+        }
+    }
     Tree sample = dataset_->get(index);
     Tree& image = sample[options_.key];
     const Tensor one = image.tensor().unsqueeze(0);

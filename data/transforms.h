@@ -31,6 +31,7 @@
 namespace axle::data {
 
 class FusedByteTransform;
+class RandomResizedCrop;
 struct Corner;
 
 // The random numbers for the transforms of one sample. They depend only on seed, epoch and sample
@@ -77,6 +78,11 @@ class Compose {
                       std::span<SampleRandom> random) const;
 
   private:
+    friend class TransformedDataset;
+    // Applies the transforms from number `first`.
+    Tensor apply_from(std::size_t first, const Tensor& images,
+                      std::span<SampleRandom> random) const;
+
     std::vector<Transform> transforms_;
 };
 
@@ -180,6 +186,9 @@ class TransformedDataset final : public Dataset {
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;
 
   private:
+    // Returns the RandomResizedCrop with which the transform begins, or nullptr.
+    const RandomResizedCrop* first_crop() const;
+    std::vector<SampleRandom> random_of(std::span<const std::int64_t> indices) const;
     template <class Make>
     Tensor transformed(const Tensor& images, std::span<const std::int64_t> indices,
                        Make make) const;

@@ -22,28 +22,44 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
            std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
+// Decodes the window of an image, or the whole image if `choose` is empty.
+Tensor decode(std::span<const std::byte> bytes, const std::string& name,
+              const DecodeOptions& options, const ChooseWindow& choose) {
+    check_limits(options);
+    if (std::ssize(bytes) > options.max_bytes)
+        throw FileError(str(printable(name), ": the image has ", bytes.size(),
+                            " bytes, more than max_bytes = ", options.max_bytes));
+    const EncodedImage image{bytes, name, options};
+    if (begins_with(bytes, "\xff\xd8\xff")) return decode_jpeg(image, choose);
+    if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) {
+        const Tensor pixels = decode_png(image);
+        if (!choose) return pixels;
+        const ImageWindow window = choose({pixels.size(1), pixels.size(2)});
+        return pixels.narrow(1, window.top, window.size.h).narrow(2, window.left, window.size.w);
+    }
+    throw FileError(
+        str(printable(name), ": not a JPEG or PNG image",
+            bytes.empty() ? ": the file is empty" : ": its first bytes are those of neither"));
+}
+
 }  // namespace
 
 bool can_decode(ImageFormat format) { return format == ImageFormat::jpeg ? has_jpeg() : has_png(); }
 
 Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
                     const DecodeOptions& options) {
+    return decode(bytes, name, options, {});
+}
+
+Tensor read_window(const std::string& path, const DecodeOptions& options,
+                   const ChooseWindow& choose) {
     check_limits(options);
-    if (std::ssize(bytes) > options.max_bytes)
-        throw FileError(str(printable(name), ": the image has ", bytes.size(),
-                            " bytes, more than max_bytes = ", options.max_bytes));
-    const EncodedImage image{bytes, name, options};
-    if (begins_with(bytes, "\xff\xd8\xff")) return decode_jpeg(image);
-    if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return decode_png(image);
-    throw FileError(
-        str(printable(name), ": not a JPEG or PNG image",
-            bytes.empty() ? ": the file is empty" : ": its first bytes are those of neither"));
+    const std::string bytes = read_file(path, options.max_bytes);
+    return decode(std::as_bytes(std::span(bytes)), path, options, choose);
 }
 
 Tensor read_image(const std::string& path, const DecodeOptions& options) {
-    check_limits(options);
-    const std::string bytes = read_file(path, options.max_bytes);
-    return decode_image(std::as_bytes(std::span(bytes)), path, options);
+    return read_window(path, options, {});
 }
 
 void throw_damaged(const EncodedImage& image, const char* format, const std::string& reason) {
@@ -55,16 +71,18 @@ void throw_no_decoder(const EncodedImage& image, const char* format, const char*
                          " images: install ", package, " and build Axle again"));
 }
 
-Tensor pixels_for(const EncodedImage& image, const char* format, std::int64_t height,
-                  std::int64_t width) {
-    if (height < 1 || width < 1)
-        throw_damaged(image, format, str("the image has no pixels: ", height, " x ", width));
-    if (width > image.options.max_pixels / height)
+void check_size(const EncodedImage& image, const char* format, Size2 size) {
+    if (size.h < 1 || size.w < 1)
+        throw_damaged(image, format, str("the image has no pixels: ", size.h, " x ", size.w));
+    if (size.w > image.options.max_pixels / size.h)
         throw_damaged(image, format,
-                      str("an image of height ", height, " and width ", width,
+                      str("an image of height ", size.h, " and width ", size.w,
                           " has more pixels than max_pixels = ", image.options.max_pixels));
+}
+
+Tensor pixels_for(const EncodedImage& image, Size2 size) {
     const std::int64_t channels = image.options.mode == ImageMode::rgb ? 3 : 1;
-    return empty({channels, height, width}, {.dtype = u8});
+    return empty({channels, size.h, size.w}, {.dtype = u8});
 }
 
 void store_row(const std::uint8_t* row, std::int64_t y, Tensor& pixels) {

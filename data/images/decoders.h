@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/tensor.h"
+#include "data/image_window.h"
 #include "data/images/decode.h"
 
 namespace axle::data {
@@ -17,6 +18,11 @@ struct EncodedImage {
     const DecodeOptions& options;
 };
 
+// Does the same as read_image(), but returns only the pixels of a window (a view of the image if
+// the whole image had to be decoded).
+Tensor read_window(const std::string& path, const DecodeOptions& options,
+                   const ChooseWindow& choose);
+
 // Throws FileError "name: format: reason". Replaces unprintable characters.
 [[noreturn]] void throw_damaged(const EncodedImage& image, const char* format,
                                 const std::string& reason);
@@ -24,15 +30,17 @@ struct EncodedImage {
 [[noreturn]] void throw_no_decoder(const EncodedImage& image, const char* format,
                                    const char* package);
 
-// Returns a new tensor for the pixels. Throws FileError if there are more than max_pixels.
-Tensor pixels_for(const EncodedImage& image, const char* format, std::int64_t height,
-                  std::int64_t width);
+// Throws FileError unless the image has pixels, and no more than max_pixels.
+void check_size(const EncodedImage& image, const char* format, Size2 size);
+// Returns a new tensor for pixels with the mode of an image.
+Tensor pixels_for(const EncodedImage& image, Size2 size);
 
 // Writes a row of interleaved pixels to row y of each channel of an image [C, H, W].
 void store_row(const std::uint8_t* row, std::int64_t y, Tensor& pixels);
 
-// Decode an image of the format. See decode_image().
-Tensor decode_jpeg(const EncodedImage& image);
+// Decode an image of the format. See decode_image(). decode_jpeg() decodes only the window that
+// `choose` returns, unless `choose` is empty.
+Tensor decode_jpeg(const EncodedImage& image, const ChooseWindow& choose);
 Tensor decode_png(const EncodedImage& image);
 // Return whether Axle was built with the library of the format.
 bool has_jpeg();

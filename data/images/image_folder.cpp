@@ -8,6 +8,7 @@
 #include "core/files/file.h"
 #include "core/files/folder.h"
 #include "core/ops.h"
+#include "data/images/decoders.h"
 #include "data/loading/collate.h"
 #include "kernels/error.h"
 
@@ -123,13 +124,25 @@ ImageFolder::ImageFolder(const std::string& root, const DecodeOptions& options)
     contents_ = std::move(contents);
 }
 
-Tree ImageFolder::get(std::int64_t index) const {
+const ImageFolder::Image& ImageFolder::image(std::int64_t index) const {
     if (index < 0 || index >= size())
         throw IndexError(
             str("ImageFolder: index ", index, " is out of range for ", size(), " images"));
-    const Image& image = contents_->images[static_cast<std::size_t>(index)];
-    return Tree{{"image", read_image(image.path, options_)},
-                {"label", full({}, image.label, {.dtype = i64})}};
+    return contents_->images[static_cast<std::size_t>(index)];
+}
+
+Tree ImageFolder::get(std::int64_t index) const {
+    const Image& source = image(index);
+    return Tree{{"image", read_image(source.path, options_)},
+                {"label", full({}, source.label, {.dtype = i64})}};
+}
+
+std::optional<Tree> ImageFolder::get_window(std::int64_t index, const std::string& key,
+                                            const ChooseWindow& choose) const {
+    if (key != "image") return std::nullopt;
+    const Image& source = image(index);
+    return Tree{{"image", read_window(source.path, options_, choose)},
+                {"label", full({}, source.label, {.dtype = i64})}};
 }
 
 Tree ImageFolder::get_batch(std::span<const std::int64_t> indices) const {

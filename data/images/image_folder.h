@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,11 @@ namespace axle::data {
 // case; other files are ignored. Samples are sorted by class, then by folder, then by name.
 //
 // A sample is {"image": u8 [3, H, W] (one channel with ImageMode::gray), "label": i64 []}. Images
-// are read and decoded by get(), so by the workers of a loader, and are not kept. Images have
-// different sizes, so a batch needs a transform that gives them one size: Resize of two sides,
-// Resize and CenterCrop, or RandomResizedCrop (data/images/resize.h) in a TransformedDataset.
+// are read and decoded by get(), so by the workers of a loader, and are not kept. If the transform
+// of a TransformedDataset begins with RandomResizedCrop, only the window of a JPEG is decoded.
+// Images have different sizes, so a batch needs a transform that gives them one size: Resize of two
+// sides, Resize and CenterCrop, or RandomResizedCrop (data/images/resize.h) in a
+// TransformedDataset.
 //
 // Symbolic links to files are followed if the file is in `root`; other links to images or folders
 // are errors. Copies of the object share the list of images.
@@ -44,6 +47,10 @@ class ImageFolder : public Dataset {
     std::int64_t size() const override { return std::ssize(contents_->images); }
     // Throws IndexError unless 0 <= index < size(), and the errors of read_image().
     Tree get(std::int64_t index) const override;
+    // Decodes only the window of a JPEG. Its pixels are those of get(). Throws the errors of get();
+    // damage that libjpeg-turbo repairs may be repaired in another way at the edge of the window.
+    std::optional<Tree> get_window(std::int64_t index, const std::string& key,
+                                   const ChooseWindow& choose) const override;
     // Throws ShapeError, with the paths of two images, if the images have different sizes.
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     bool has_uniform_shapes() const override { return false; }
@@ -54,6 +61,8 @@ class ImageFolder : public Dataset {
     const std::vector<Image>& images() const { return contents_->images; }
 
   private:
+    const Image& image(std::int64_t index) const;  // throws IndexError
+
     struct Contents {
         std::vector<std::string> classes;
         std::vector<Image> images;

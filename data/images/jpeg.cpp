@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <new>
+#include <string_view>
 #include <vector>
 
 #include <jerror.h>
@@ -27,7 +28,7 @@ class JpegDecoder {
     JpegDecoder(const JpegDecoder&) = delete;
     JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-    Tensor decode();
+    Tensor decode(const ChooseWindow& choose);
 
   private:
     static JpegDecoder& of(j_common_ptr info) {
@@ -43,6 +44,9 @@ class JpegDecoder {
     [[noreturn]] void throw_error() const;
     void read_header();
     void read_pixels();
+    void read_window(const ImageWindow& window);
+    void read_rows(std::int64_t count, std::int64_t left);
+    void find_end();
     void store(const std::uint8_t* row, std::int64_t y);
 
     EncodedImage image_;
@@ -119,12 +123,12 @@ void JpegDecoder::read_header() {
     });
 }
 
-// Writes a row to the tensor, and converts inverted CMYK with the arithmetic of Pillow.
+// Writes a row of the tensor's width, and converts inverted CMYK with the arithmetic of Pillow.
 void JpegDecoder::store(const std::uint8_t* row, std::int64_t y) {
     if (info_.out_color_space != JCS_CMYK) return store_row(row, y, pixels_);
     const bool gray = image_.options.mode == ImageMode::gray;
     std::uint8_t* to = converted_.data();
-    for (JDIMENSION x = 0; x < info_.output_width; ++x, row += 4) {
+    for (std::int64_t x = 0; x < pixels_.size(2); ++x, row += 4) {
         std::array<int, 3> color{};
         for (std::size_t c = 0; c < 3; ++c) {
             const int product = row[3] * (255 - row[c]) + 128;
@@ -140,44 +144,88 @@ void JpegDecoder::store(const std::uint8_t* row, std::int64_t y) {
     store_row(converted_.data(), y, pixels_);
 }
 
+// Reads rows into the tensor. `left` is the first column of the tensor in the rows.
+void JpegDecoder::read_rows(std::int64_t count, std::int64_t left) {
+    JSAMPROW rows[] = {row_.data()};
+    for (std::int64_t y = 0; y < count; ++y) {
+        jpeg_read_scanlines(&info_, rows, 1);
+        store(row_.data() + left * info_.out_color_components, y);
+    }
+}
+
 void JpegDecoder::read_pixels() {
-    const std::size_t width = info_.image_width;
-    row_.resize(4 * width);
-    if (info_.out_color_space == JCS_CMYK) converted_.resize(3 * width);
     guarded([this] {
         jpeg_start_decompress(&info_);
-        JSAMPROW rows[] = {row_.data()};
-        while (info_.output_scanline < info_.output_height) {
-            const JDIMENSION y = info_.output_scanline;
-            jpeg_read_scanlines(&info_, rows, 1);
-            store(row_.data(), y);
-        }
+        read_rows(info_.output_height, 0);
         jpeg_finish_decompress(&info_);
     });
 }
 
-Tensor JpegDecoder::decode() {
+// Decodes the rows and the blocks of the window, and of margins in which the colors are
+// interpolated as at the edge of an image. Of the rows above it, only the Huffman codes are read.
+void JpegDecoder::read_window(const ImageWindow& window) {
+    guarded([&] {
+        jpeg_start_decompress(&info_);
+        const std::int64_t width = info_.output_width, height = info_.output_height;
+        const std::int64_t first = std::max<std::int64_t>(window.left - DCTSIZE, 0);
+        const std::int64_t last = std::min(window.left + window.size.w + DCTSIZE, width);
+        auto left = static_cast<JDIMENSION>(first), columns = static_cast<JDIMENSION>(last - first);
+        if (last - first < width) jpeg_crop_scanline(&info_, &left, &columns);
+        if (window.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(window.top));
+        read_rows(window.size.h, window.left - left);
+        if (window.top + window.size.h < height)
+            find_end();
+        else
+            jpeg_finish_decompress(&info_);
+    });
+}
+
+// Requires the marker at the end of the image, FF D9, which is not a part of Huffman codes. The
+// decoder may have found it already.
+void JpegDecoder::find_end() {
+    if (info_.unread_marker == JPEG_EOI) return;
+    const auto* const next = reinterpret_cast<const char*>(info_.src->next_input_byte);
+    const std::string_view rest(next, info_.src->bytes_in_buffer);
+    if (rest.find("\xff\xd9") == std::string_view::npos) fill(&info_);
+}
+
+Tensor JpegDecoder::decode(const ChooseWindow& choose) {
     read_header();
-    pixels_ = pixels_for(image_, "JPEG", info_.image_height, info_.image_width);
+    const Size2 size(info_.image_height, info_.image_width);
+    check_size(image_, "JPEG", size);
+    const ImageWindow whole = {.size = size}, window = choose ? choose(size) : whole;
+    // All rows of a progressive image are decoded before the first is complete.
+    const bool is_part = window != whole && !jpeg_has_multiple_scans(&info_);
+    pixels_ = pixels_for(image_, is_part ? window.size : size);
+    row_.resize(4 * static_cast<std::size_t>(size.w));
+    converted_.resize(3 * static_cast<std::size_t>(size.w));
     if (info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK) {
         info_.out_color_space = JCS_CMYK;
     } else {
         info_.out_color_space = image_.options.mode == ImageMode::gray ? JCS_GRAYSCALE : JCS_RGB;
     }
+    if (is_part) {
+        read_window(window);
+        return pixels_;
+    }
     read_pixels();
-    return pixels_;
+    return pixels_.narrow(1, window.top, window.size.h).narrow(2, window.left, window.size.w);
 }
 
 }  // namespace
 
-Tensor decode_jpeg(const EncodedImage& image) { return JpegDecoder(image).decode(); }
+Tensor decode_jpeg(const EncodedImage& image, const ChooseWindow& choose) {
+    return JpegDecoder(image).decode(choose);
+}
 bool has_jpeg() { return true; }
 
 }  // namespace axle::data
 #else
 namespace axle::data {
 
-Tensor decode_jpeg(const EncodedImage& image) { throw_no_decoder(image, "JPEG", "libjpeg-dev"); }
+Tensor decode_jpeg(const EncodedImage& image, const ChooseWindow&) {
+    throw_no_decoder(image, "JPEG", "libjpeg-dev");
+}
 bool has_jpeg() { return false; }
 
 }  // namespace axle::data

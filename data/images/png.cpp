@@ -127,8 +127,9 @@ void PngDecoder::read_pixels() {
 
 Tensor PngDecoder::decode() {
     read_header();
-    pixels_ = pixels_for(image_, "PNG", png_get_image_height(png_, info_),
-                         png_get_image_width(png_, info_));
+    const Size2 size(png_get_image_height(png_, info_), png_get_image_width(png_, info_));
+    check_size(image_, "PNG", size);
+    pixels_ = pixels_for(image_, size);
     set_conversions();
     if (static_cast<std::int64_t>(png_get_rowbytes(png_, info_)) !=
         pixels_.size(0) * pixels_.size(2))

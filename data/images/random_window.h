@@ -8,14 +8,10 @@
 #include <optional>
 
 #include "core/size2.h"
+#include "data/image_window.h"
 #include "data/images/resize.h"
 
 namespace axle::data {
-
-struct ImageWindow {
-    std::int64_t top, left;
-    Size2 size;
-};
 
 // Rounds to the nearest integer, with ties to even, as in Python.
 inline std::int64_t round_to_even(double x) { return std::llrint(x); }

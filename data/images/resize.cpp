@@ -46,6 +46,19 @@ Tensor result_for(const Tensor& images, Size2 size) {
     return empty(shape, {.dtype = u8});
 }
 
+// Returns contiguous images with another size.
+Tensor resized(const Tensor& images, Size2 to, Interpolation filter) {
+    const Size2 from = size_of_images(images);
+    Tensor result = result_for(images, to);
+    Resampler resample(from, to, filter);
+    const std::uint8_t* plane = images.data<std::uint8_t>();
+    std::uint8_t* out = result.data<std::uint8_t>();
+    const std::int64_t planes = images.numel() / (from.h * from.w);
+    for (std::int64_t p = 0; p < planes; ++p)
+        resample(plane + p * from.h * from.w, from.w, out + p * to.h * to.w);
+    return result;
+}
+
 }  // namespace
 
 Resize::Resize(std::int64_t shorter_side, Interpolation filter)
@@ -76,14 +89,7 @@ Tensor Resize::operator()(const Tensor& images, std::span<SampleRandom>) const {
     if (too_large(to))
         throw ShapeError(str("Resize: images of size ", from, " would have the size ", to,
                              ", more than ", kMaxResizedPixels, " pixels"));
-    Tensor result = result_for(dense, to);
-    Resampler resample(from, to, filter_);
-    const std::uint8_t* plane = dense.data<std::uint8_t>();
-    std::uint8_t* out = result.data<std::uint8_t>();
-    const std::int64_t planes = dense.numel() / (from.h * from.w);
-    for (std::int64_t p = 0; p < planes; ++p)
-        resample(plane + p * from.h * from.w, from.w, out + p * to.h * to.w);
-    return result;
+    return resized(dense, to, filter_);
 }
 
 RandomResizedCrop::RandomResizedCrop(Size2 size, RandomResizedCropOptions options)
@@ -101,6 +107,16 @@ RandomResizedCrop::RandomResizedCrop(Size2 size, RandomResizedCropOptions option
                                  range[0], " and ", range[1]));
 }
 
+ImageWindow RandomResizedCrop::window(Size2 image, SampleRandom& random) const {
+    return random_window(
+        image, options_, [&] { return random.uniform(); },
+        [&](std::int64_t n) { return random.below(n); });
+}
+
+Tensor RandomResizedCrop::resize(const Tensor& windows) const {
+    return resized(checked_bytes("RandomResizedCrop", windows), size_, options_.filter);
+}
+
 Tensor RandomResizedCrop::operator()(const Tensor& images, std::span<SampleRandom> random) const {
     const Tensor dense = checked_bytes("RandomResizedCrop", images);
     if (std::ssize(random) != dense.size(0))
@@ -113,12 +129,10 @@ Tensor RandomResizedCrop::operator()(const Tensor& images, std::span<SampleRando
     std::uint8_t* out = result.data<std::uint8_t>();
     const std::int64_t planes = dense.numel() / dense.size(0) / (from.h * from.w);
     for (SampleRandom& draw : random) {
-        const ImageWindow window = random_window(
-            from, options_, [&] { return draw.uniform(); },
-            [&](std::int64_t n) { return draw.below(n); });
-        Resampler resample(window.size, size_, options_.filter);
+        const ImageWindow part = window(from, draw);
+        Resampler resample(part.size, size_, options_.filter);
         for (std::int64_t p = 0; p < planes; ++p, plane += from.h * from.w) {
-            resample(plane + window.top * from.w + window.left, from.w, out);
+            resample(plane + part.top * from.w + part.left, from.w, out);
             out += size_.h * size_.w;
         }
     }

@@ -24,6 +24,7 @@
 #include "core/functional.h"
 #include "core/size2.h"
 #include "core/tensor.h"
+#include "data/image_window.h"
 #include "data/transforms.h"
 
 namespace axle::data {
@@ -73,6 +74,10 @@ class RandomResizedCrop {
     explicit RandomResizedCrop(Size2 size, RandomResizedCropOptions options = {});
     // Throws UsageError unless there is one SampleRandom per image.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
+    // The two steps of the operator: draw the window of an image, whose sides must be positive, and
+    // resize windows that have been cropped, which throws the errors of the operator.
+    ImageWindow window(Size2 image, SampleRandom& random) const;
+    Tensor resize(const Tensor& windows) const;
 
   private:
     Size2 size_;

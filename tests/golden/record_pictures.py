@@ -104,7 +104,22 @@ def images():
     yield "sixteen_bits.png", png(wide, 16, 2)
 
 
+def large_images():
+    """Yields JPEG images of several blocks in each direction, with all kinds of interpolated colors."""
+    noise = np.random.default_rng(3).integers(0, 40, (75, 91, 4), dtype=np.uint8)
+    pixels = smooth(75, 91, 4) // 4 * 3 + noise
+    color = Image.fromarray(pixels[..., :3].copy())
+    for name, subsampling in (("444", 0), ("422", 1), ("420", 2)):
+        yield f"large_{name}.jpg", saved(color, "JPEG", quality=60, subsampling=subsampling)
+    yield "large_restarts.jpg", saved(color, "JPEG", quality=60, restart_marker_blocks=4)
+    yield "large_progressive.jpg", saved(color, "JPEG", quality=60, progressive=True)
+    yield "large_gray.jpg", saved(color.convert("L"), "JPEG", quality=60)
+    yield "large_cmyk.jpg", saved(Image.fromarray(pixels, "CMYK"), "JPEG", quality=60)
+
+
 def record_decoding():
+    for name, data in large_images():
+        (OUT / name).write_bytes(data)
     for name, data in images():
         (OUT / name).write_bytes(data)
         image = Image.open(io.BytesIO(data)).convert("RGB")
