@@ -39,7 +39,14 @@ class TreeBuilder {
         append(open_.back().entries(), {std::move(key), Tree()});
     }
     void open_list() { open(Tree::list()); }
-    void open_map() { open(Tree::map()); }
+    // Reserves memory for a number of keys.
+    void open_map(std::size_t keys = 0) {
+        open(Tree::map());
+        if (keys > 0) {
+            charge(keys * sizeof(Tree::Entry));
+            open_.back().entries().reserve(keys);
+        }
+    }
     void close_list() { close(); }
     void close_map() {
         check_keys("from_json", open_.back().entries());

@@ -1,5 +1,6 @@
 // JSON lines as records.
 #include <algorithm>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace axle::data {
 namespace {
+
+// The largest number of keys for which parsing a row reserves memory.
+constexpr std::size_t kMaxReserved = 64;
 
 class JsonLinesFile : public RecordFile {
   public:
@@ -69,7 +73,8 @@ bool JsonLinesFile::next(Record& record) const {
 Tree JsonLinesFile::parse(const Record& record) const {
     Tree row;
     try {
-        row = parse_json_row(text().substr(record.begin, record.end - record.begin));
+        row = parse_json_row(text().substr(record.begin, record.end - record.begin),
+                             std::min(columns_.size(), kMaxReserved));
     } catch (const ValueError& error) {
         // The parser only sees this line, so the number of the line is always 1.
         constexpr std::string_view kLine = "at line 1, ", kPrefix = "from_json: ";
@@ -135,6 +140,7 @@ std::vector<Tree> JsonLinesFile::values(const Record& record,
     }
     if (strict_ && known != columns_.size())
         throw_at(record.begin, str("expected ", columns_.size(), " keys, found ", known));
+    if (std::ranges::equal(wanted, std::views::iota(std::size_t{0}, all.size()))) return all;
     std::vector<Tree> values;
     values.reserve(wanted.size());
     for (const std::size_t column : wanted) values.push_back(std::move(all[column]));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/tree/tree_builder.h"
@@ -35,7 +36,8 @@ constexpr std::size_t kPadding = 17;
 // parse, because RapidJSON accepts texts that are invalid, or because they are rare.
 class RowHandler {
   public:
-    explicit RowHandler(bool has_escapes) : builder_(SIZE_MAX), has_escapes_(has_escapes) {}
+    RowHandler(std::size_t keys, bool has_escapes)
+        : builder_(SIZE_MAX), keys_(keys), has_escapes_(has_escapes) {}
 
     Tree take() { return builder_.take(); }
 
@@ -58,7 +60,7 @@ class RowHandler {
         return true;
     }
     bool StartObject() {
-        builder_.open_map();
+        builder_.open_map(std::exchange(keys_, 0));
         return true;
     }
     bool Key(const char* text, std::size_t length, bool) {
@@ -101,27 +103,26 @@ class RowHandler {
     }
 
     tree::TreeBuilder builder_;
+    std::size_t keys_;  // of the next map, which is not known after the first map
     bool has_escapes_;  // whether the text has characters that are written as \uXXXX
 };
 
 }  // namespace
 
-Tree parse_json_row(std::string_view line) {
-    // RapidJSON would stop at a zero byte and ignore all text after it.
-    if (line.find('\0') == std::string_view::npos) {
-        thread_local std::vector<char> buffer;
-        buffer.resize(line.size() + kPadding);
-        std::memcpy(buffer.data(), line.data(), line.size());
-        std::memset(buffer.data() + line.size(), 0, kPadding);
-        RowHandler handler(line.find("\\u") != std::string_view::npos);
-        rapid::Reader reader;
-        rapid::InsituStringStream text(buffer.data());
-        constexpr unsigned kFlags = rapid::kParseInsituFlag | rapid::kParseNumbersAsStringsFlag;
-        const bool is_parsed = !reader.Parse<kFlags>(text, handler).IsError();
-        if (buffer.size() > kMaxKeptBytes) std::vector<char>().swap(buffer);
-        if (is_parsed) return handler.take();
-    }
-    return from_json(line);
+Tree parse_json_row(std::string_view line, std::size_t keys) {
+    thread_local std::vector<char> buffer;
+    buffer.resize(line.size() + kPadding);
+    std::memcpy(buffer.data(), line.data(), line.size());
+    std::memset(buffer.data() + line.size(), 0, kPadding);
+    RowHandler handler(keys, line.find("\\u") != std::string_view::npos);
+    rapid::Reader reader;
+    rapid::InsituStringStream text(buffer.data());
+    constexpr unsigned kFlags = rapid::kParseInsituFlag | rapid::kParseNumbersAsStringsFlag;
+    // RapidJSON stops at a zero byte and ignores all text after it.
+    const bool is_parsed =
+        !reader.Parse<kFlags>(text, handler).IsError() && text.Tell() == line.size();
+    if (buffer.size() > kMaxKeptBytes) std::vector<char>().swap(buffer);
+    return is_parsed ? handler.take() : from_json(line);
 }
 
 }  // namespace axle::data

@@ -7,10 +7,11 @@
 
 namespace axle::data {
 
-// Does the same as from_json() (core/tree/tree.h). `line` must be valid UTF-8.
+// Does the same as from_json() (core/tree/tree.h). `line` must be valid UTF-8. `keys` is the
+// expected number of keys of the row, for which memory is reserved.
 //
 // RapidJSON parses rows several times as fast as the parser of from_json(), which reports the
 // position of an error and parses all texts that RapidJSON does not accept.
-Tree parse_json_row(std::string_view line);
+Tree parse_json_row(std::string_view line, std::size_t keys = 0);
 
 }  // namespace axle::data
