@@ -7,6 +7,7 @@
 #include "core/ops.h"
 #include "data/images/decoders.h"
 #include "kernels/error.h"
+#include "kernels/ops/decode.h"
 
 namespace axle::data {
 namespace {
@@ -88,15 +89,10 @@ Tensor pixels_for(const EncodedImage& image, Size2 size) {
 void store_row(const std::uint8_t* row, std::int64_t y, Tensor& pixels) {
     const std::int64_t width = pixels.size(2), plane = pixels.size(1) * width;
     std::uint8_t* to = pixels.data<std::uint8_t>() + y * width;
-    if (pixels.size(0) == 1) {
+    if (pixels.size(0) == 1)
         std::memcpy(to, row, static_cast<std::size_t>(width));
-        return;
-    }
-    for (std::int64_t x = 0; x < width; ++x, row += 3) {
-        to[x] = row[0];
-        to[plane + x] = row[1];
-        to[2 * plane + x] = row[2];
-    }
+    else
+        kernels::separate_pixels(row, width, to, plane);
 }
 
 }  // namespace axle::data

@@ -1,5 +1,5 @@
-// Kernels that convert stored samples to model inputs: image bytes to floats, token ids to 64 bits.
-// They run on the calling thread.
+// Kernels that convert stored samples to model inputs: pixels to planes, image bytes to floats,
+// token ids to 64 bits. They run on the calling thread.
 #pragma once
 
 #include <array>
@@ -41,6 +41,10 @@ struct ByteWindow {
 // Converts a window to contiguous y [planes, rows, columns]; plane p uses scales[p % channels].
 void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t channels,
                  float* y);
+
+// Separates interleaved pixels: computes y[c * plane + i] = x[3 * i + c] for i in [0, n) and c in
+// [0, 3). The planes begin `plane` >= n bytes apart.
+void separate_pixels(const std::uint8_t* x, std::int64_t n, std::uint8_t* y, std::int64_t plane);
 
 // Computes y[i] = x[i] for i in [0, n), from 16-bit or 32-bit to 64-bit integers.
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);

@@ -1,4 +1,5 @@
-// Conversion of image bytes to floats and of token ids to 64 bits, in full packs if possible.
+// Conversion of image bytes to planes and to floats, and of token ids to 64 bits, in full packs if
+// possible.
 #include "kernels/ops/decode.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -73,6 +74,25 @@ void scale_window(const ByteWindow& w, const ByteScale* scales, std::int64_t cha
     }
 }
 
+// Separates n pixels of three bytes. The last vector overlaps the previous one if necessary.
+void separate_triples(const std::uint8_t* x, std::int64_t n, std::uint8_t* y, std::int64_t plane) {
+    const hn::ScalableTag<std::uint8_t> d8;
+    constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(d8));
+    if (n < kLanes) {
+        for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t c = 0; c < 3; ++c) y[c * plane + i] = x[3 * i + c];
+        return;
+    }
+    for (std::int64_t block = 0; block < n; block += kLanes) {
+        const std::int64_t i = std::min(block, n - kLanes);
+        hn::Vec<decltype(d8)> red, green, blue;
+        hn::LoadInterleaved3(d8, x + 3 * i, red, green, blue);
+        hn::StoreU(red, d8, y + i);
+        hn::StoreU(green, d8, y + plane + i);
+        hn::StoreU(blue, d8, y + 2 * plane + i);
+    }
+}
+
 using WideTag = hn::ScalableTag<std::uint64_t>;
 
 HWY_INLINE hn::Vec<WideTag> wide(const std::uint32_t* x) {
@@ -109,6 +129,7 @@ namespace {
 
 AXLE_DISPATCH(scale_packs);
 AXLE_DISPATCH(scale_window);
+AXLE_DISPATCH(separate_triples);
 AXLE_DISPATCH(widen16);
 AXLE_DISPATCH(widen32);
 
@@ -134,6 +155,10 @@ void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t
         w.rows = w.height = 1;
     }
     AXLE_CALL(scale_window)(w, scales, channels, y);
+}
+
+void separate_pixels(const std::uint8_t* x, std::int64_t n, std::uint8_t* y, std::int64_t plane) {
+    AXLE_CALL(separate_triples)(x, n, y, plane);
 }
 
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n) { AXLE_CALL(widen16)(x, y, n); }

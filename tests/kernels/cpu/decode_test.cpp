@@ -73,6 +73,22 @@ TEST(ScaleBytes, ScalesWindowsThatExceedTheImageWithAndWithoutMirroring) {
     }
 }
 
+TEST(SeparatePixels, StoresEveryByteInItsPlane) {
+    for (std::int64_t n = 0; n < 200; ++n) {
+        std::vector<std::uint8_t> x(static_cast<std::size_t>(3 * n));
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i + i / 256);
+        const std::int64_t plane = n + 2;
+        std::vector<std::uint8_t> y(static_cast<std::size_t>(3 * plane), 200);
+        std::vector<std::uint8_t> expected = y;
+        for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t c = 0; c < 3; ++c)
+                expected[static_cast<std::size_t>(c * plane + i)] =
+                    x[static_cast<std::size_t>(3 * i + c)];
+        separate_pixels(x.data(), n, y.data(), plane);
+        ASSERT_EQ(y, expected) << n;
+    }
+}
+
 template <class T>
 class Widen : public testing::Test {};
 using Unsigned = testing::Types<std::uint16_t, std::uint32_t>;
