@@ -39,6 +39,7 @@ AXLE_SIZED_VECTOR(float, svfloat32_t);
 AXLE_SIZED_VECTOR(double, svfloat64_t);
 AXLE_SIZED_VECTOR(std::int32_t, svint32_t);
 AXLE_SIZED_VECTOR(std::uint32_t, svuint32_t);
+AXLE_SIZED_VECTOR(std::uint8_t, svuint8_t);
 #undef AXLE_SIZED_VECTOR
 template <class Tag>
 using StoredVec = typename SizedVector<hn::TFromD<Tag>>::type;

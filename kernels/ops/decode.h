@@ -1,9 +1,12 @@
 // Kernels that convert stored samples to model inputs: pixels to planes, image bytes to floats,
-// token ids to 64 bits. They run on the calling thread.
+// images to other sizes, token ids to 64 bits. They run on the calling thread.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace axle::kernels {
 
@@ -49,5 +52,53 @@ void separate_pixels(const std::uint8_t* x, std::int64_t n, std::uint8_t* y, std
 // Computes y[i] = x[i] for i in [0, n), from 16-bit or 32-bit to 64-bit integers.
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n);
+
+// A filter that computes the pixels of a line (a row or a column) from those of another line. An
+// output pixel is the sum of adjacent input pixels times their weights, which have
+// kFractionBits bits after the binary point. Sums are exact, rounded to integers, and limited to
+// [0, 255].
+class ByteFilter {
+  public:
+    static constexpr int kFractionBits = 22, kLowBits = 11;
+
+    // The input pixels of an output pixel, and the index of their first pair of weights.
+    struct Output {
+        std::int64_t begin, end;
+        std::size_t pair;
+    };
+    // The weights of two adjacent input pixels in two parts of 16 bits: a weight is
+    // high * 2^kLowBits + low. The first pixel has the lower 16 bits of `low` and `high`. If the
+    // number of input pixels is odd, the last weight is zero.
+    struct Pair {
+        std::int32_t low, high;
+    };
+
+    // Appends an output pixel, computed from the input pixels that begin at `begin`. There must be
+    // at least one weight; the weights must be in [-2^26, 2^26), and the sum of their absolute
+    // values must be less than 2^23. Input pixels must not begin or end before those of the output
+    // pixel before.
+    void add(std::int64_t begin, std::span<const std::int32_t> weights);
+
+    std::int64_t size() const { return static_cast<std::int64_t>(outputs_.size()); }
+    // Returns the range of input pixels that are used. The filter must not be empty.
+    std::int64_t begin() const { return outputs_.front().begin; }
+    std::int64_t end() const { return outputs_.back().end; }
+    const Output* outputs() const { return outputs_.data(); }
+    const Pair* pairs(const Output& output) const { return pairs_.data() + output.pair; }
+
+  private:
+    std::vector<Output> outputs_;
+    std::vector<Pair> pairs_;
+};
+
+// Filters the columns of an image of `width` bytes per row, whose rows begin `stride` bytes apart.
+// x points to row filter.begin(). Writes filter.size() rows, which begin `y_stride` bytes apart.
+void filter_columns(const ByteFilter& filter, const std::uint8_t* x, std::int64_t stride,
+                    std::int64_t width, std::uint8_t* y, std::int64_t y_stride);
+
+// Filters `rows` rows, which begin `stride` bytes apart. Writes rows of filter.size() bytes without
+// gaps. Enlarges `buffer` if necessary, and overwrites it.
+void filter_rows(const ByteFilter& filter, const std::uint8_t* x, std::int64_t stride,
+                 std::int64_t rows, std::uint8_t* y, std::vector<std::uint8_t>& buffer);
 
 }  // namespace axle::kernels
