@@ -63,11 +63,7 @@ HWY_INLINE void transpose_tile(BlockTag, const std::uint8_t* x, std::int64_t x_s
 #else
 
 using BlockTag = hn::CappedTag<std::uint8_t, kBlock>;
-#if HWY_TARGET == HWY_SVE_256 || HWY_TARGET == HWY_SVE2_128
-using ByteTag = BlockTag;
-#else
 using ByteTag = hn::ScalableTag<std::uint8_t>;
-#endif
 
 template <class Tag>
 constexpr std::int64_t lanes_of() {
@@ -110,7 +106,13 @@ struct Sums {
     static HWY_INLINE Vec16 bytes(Vec32 first, Vec32 second) {
         const Tag16 d16;
 #if HWY_TARGET == HWY_SVE_256 || HWY_TARGET == HWY_SVE2_128
-        const Vec16 both = hn::ConcatEven(d16, hn::BitCast(d16, second), hn::BitCast(d16, first));
+        // ReorderDemote2To() would interleave the totals.
+        HWY_ALIGN static constexpr std::uint8_t kOrder[] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                            2, 3, 6, 7, 10, 11, 14, 15};
+        const Vec16 mixed =
+            hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first));
+        const Vec16 both =
+            hn::TableLookupBytes(mixed, hn::BitCast(d16, hn::LoadDup128(Tag(), kOrder)));
 #else
         const Vec16 both = hn::ReorderDemote2To(d16, first, second);
 #endif
@@ -148,15 +150,16 @@ HWY_INLINE void filter_vector(Tag d, const ByteFilter::Pair* pairs, std::int64_t
     hn::StoreU(hn::BitCast(d, hn::Or(even, hn::ShiftLeft<8>(odd))), d, y);
 }
 
-// Loads blocks that are `step` bytes apart.
-template <class Tag>
+// Loads kBlocks blocks that are `step` bytes apart.
+template <std::int64_t kBlocks, class Tag>
 HWY_INLINE hn::Vec<Tag> load_blocks(Tag d, const std::uint8_t* x, std::int64_t step) {
-    if constexpr (lanes_of<Tag>() == kBlock) {
+    if constexpr (kBlocks == 1) {
         return hn::LoadU(d, x);
     } else {
+        constexpr std::int64_t kHalf = kBlocks / 2;
         const hn::Half<Tag> half;
-        const std::uint8_t* upper = x + lanes_of<Tag>() / kBlock / 2 * step;
-        return hn::Combine(d, load_blocks(half, upper, step), load_blocks(half, x, step));
+        return hn::Combine(d, load_blocks<kHalf>(half, x + kHalf * step, step),
+                           load_blocks<kHalf>(half, x, step));
     }
 }
 
@@ -181,7 +184,7 @@ HWY_INLINE void transpose_tile(Tag d, const std::uint8_t* x, std::int64_t x_stri
     StoredVec<Tag> v[kBlock], moved[kBlock];
     HWY_UNROLL(16)
     for (std::int64_t r = 0; r < kBlock; ++r)
-        v[r] = load_blocks(d, x + r * x_stride, kBlock * x_stride);
+        v[r] = load_blocks<lanes_of<Tag>() / kBlock>(d, x + r * x_stride, kBlock * x_stride);
     interleave_halves(d, v, moved);
     interleave_halves(d, moved, v);
     interleave_halves(d, v, moved);
