@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <typeinfo>
 #include <utility>
 
 #include "data/mt19937.h"
@@ -117,6 +118,8 @@ Tree Subset::get(std::int64_t index) const { return dataset_->get(whole_index(in
 
 std::optional<Tree> Subset::get_window(std::int64_t index, const std::string& key,
                                        const ChooseWindow& choose) const {
+    const Dataset& self = *this;  // a derived class can have another get()
+    if (typeid(self) != typeid(Subset)) return std::nullopt;
     return dataset_->get_window(whole_index(index), key, choose);
 }
 

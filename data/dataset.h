@@ -45,7 +45,7 @@ class Dataset {
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
     // Returns a copy that shares the samples, if copies are cheap, or nullptr (the default).
     // Loaders and datasets that get this dataset by reference keep the copy, so that this dataset
-    // need not outlive them.
+    // need not outlive them. The copy must have the type of this dataset; otherwise it is not used.
     virtual std::shared_ptr<const Dataset> share() const { return nullptr; }
 };
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <memory>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 namespace axle::data {
@@ -23,7 +24,11 @@ class BasicDatasetRef {
     // NOLINTNEXTLINE(bugprone-forwarding-reference-overload,google-explicit-constructor)
     BasicDatasetRef(D&& dataset) {
         if constexpr (std::is_lvalue_reference_v<D>) {
-            if constexpr (requires { dataset.share(); }) pointer_ = dataset.share();
+            if constexpr (requires { dataset.share(); }) {
+                pointer_ = dataset.share();
+                // share() of a base class copies only the base class.
+                if (pointer_ != nullptr && typeid(*pointer_) != typeid(dataset)) pointer_ = nullptr;
+            }
             if (pointer_ == nullptr) pointer_ = {std::shared_ptr<void>(), &dataset};
         } else {
             pointer_ = std::make_shared<std::remove_cv_t<D>>(std::forward<D>(dataset));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include "core/files/file.h"
@@ -139,7 +140,8 @@ Tree ImageFolder::get(std::int64_t index) const {
 
 std::optional<Tree> ImageFolder::get_window(std::int64_t index, const std::string& key,
                                             const ChooseWindow& choose) const {
-    if (key != "image") return std::nullopt;
+    const Dataset& self = *this;  // a derived class can have another get()
+    if (key != "image" || typeid(self) != typeid(ImageFolder)) return std::nullopt;
     const Image& source = image(index);
     return Tree{{"image", read_window(source.path, options_, choose)},
                 {"label", full({}, source.label, {.dtype = i64})}};

@@ -47,8 +47,9 @@ class ImageFolder : public Dataset {
     std::int64_t size() const override { return std::ssize(contents_->images); }
     // Throws IndexError unless 0 <= index < size(), and the errors of read_image().
     Tree get(std::int64_t index) const override;
-    // Decodes only the window of a JPEG. Its pixels are those of get(). Throws the errors of get();
-    // damage that libjpeg-turbo repairs may be repaired in another way at the edge of the window.
+    // Decodes only the window of a JPEG. Its pixels are those of get(), except that damage may be
+    // repaired in another way at the edge of the window. Returns nullopt for other keys and for
+    // derived classes. Throws the errors of get().
     std::optional<Tree> get_window(std::int64_t index, const std::string& key,
                                    const ChooseWindow& choose) const override;
     // Throws ShapeError, with the paths of two images, if the images have different sizes.

@@ -113,6 +113,32 @@ TEST_F(ImageWindows, AreReadByTransformsThatBeginWithRandomResizedCrop) {
     }
 }
 
+TEST_F(ImageWindows, AreNotReadFromClassesThatOverrideGet) {
+    class Relabeled : public ImageFolder {
+      public:
+        using ImageFolder::ImageFolder;
+        Tree get(std::int64_t index) const override {
+            Tree sample = ImageFolder::get(index);
+            sample["label"] = full({}, 42, {.dtype = i64});
+            return sample;
+        }
+    };
+    class Relabeling : public Subset {
+      public:
+        using Subset::Subset;
+        Tree get(std::int64_t index) const override {
+            Tree sample = Subset::get(index);
+            sample["label"] = full({}, 43, {.dtype = i64});
+            return sample;
+        }
+    };
+    const Relabeled images(folder_.path());
+    const Relabeling some(ImageFolder(folder_.path()), {1});
+    const RandomResizedCrop crop(8);
+    EXPECT_EQ(TransformedDataset(images, crop).get(1)["label"].tensor().item(), 42);
+    EXPECT_EQ(TransformedDataset(some, crop).get(0)["label"].tensor().item(), 43);
+}
+
 TEST_F(ImageWindows, AreRejectedIfTheImageIsTruncated) {
     for (const std::string name :
          {"large_420.jpg", "large_restarts.jpg", "large_progressive.jpg"}) {
