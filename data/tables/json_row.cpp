@@ -41,6 +41,8 @@ class RowHandler {
 
     Tree take() { return builder_.take(); }
 
+    // The names are those that RapidJSON calls.
+    // NOLINTBEGIN(readability-identifier-naming)
     bool Null() { return add(Tree()); }
     bool Bool(bool value) { return add(value); }
     bool RawNumber(const char* digits, std::size_t length, bool) {
@@ -87,6 +89,7 @@ class RowHandler {
     bool Int64(std::int64_t) { return false; }
     bool Uint64(std::uint64_t) { return false; }
     bool Double(double) { return false; }
+    // NOLINTEND(readability-identifier-naming)
 
   private:
     bool add(Tree value) {
