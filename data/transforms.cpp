@@ -152,6 +152,22 @@ void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) 
     for (; i < n; ++i) y[i] = (x[i] - m) / s;
 }
 
+// Returns the result of a transform. Throws ShapeError unless it has `count` images. `images` are
+// those that it received, or all images of the dataset.
+Tensor checked_count(Tensor result, const Tensor& images, std::size_t count) {
+    const auto n = static_cast<std::int64_t>(count);
+    if (!result.defined() || result.dim() == 0 || result.size(0) != n) {
+        Shape received = images.shape();
+        if (!received.empty()) received[0] = n;
+        throw ShapeError(
+            str("TransformedDataset: the transform must return as many images as it receives: it "
+                "received ",
+                received, " and returned ",
+                result.defined() ? str(result.shape()) : "an undefined tensor"));
+    }
+    return result;
+}
+
 }  // namespace
 
 std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
@@ -323,23 +339,6 @@ std::vector<SampleRandom> TransformedDataset::random_of(
     return random;
 }
 
-template <class Make>
-Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std::int64_t> indices,
-                                       Make make) const {
-    std::vector<SampleRandom> random = random_of(indices);
-    Tensor result = make(random);
-    if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices)) {
-        Shape received = images.shape();  // `images` can be all images of the dataset
-        if (!received.empty()) received[0] = std::ssize(indices);
-        throw ShapeError(
-            str("TransformedDataset: the transform must return as many images as it receives: it "
-                "received ",
-                received, " and returned ",
-                result.defined() ? str(result.shape()) : "an undefined tensor"));
-    }
-    return result;
-}
-
 const RandomResizedCrop* TransformedDataset::first_crop() const {
     const auto* compose = transform_.target<Compose>();
     if (compose == nullptr) return transform_.target<RandomResizedCrop>();
@@ -348,45 +347,38 @@ const RandomResizedCrop* TransformedDataset::first_crop() const {
 }
 
 Tree TransformedDataset::get(std::int64_t index) const {
-    if (const RandomResizedCrop* crop = first_crop()) {
-        std::vector<SampleRandom> random = random_of({&index, 1});
-        std::optional<Tree> sample = dataset_->get_window(
-            index, options_.key, [&](Size2 size) { return crop->window(size, random[0]); });
-        if (sample) {
-            Tree& image = (*sample)[options_.key];
-            const Tensor one = crop->resize(image.tensor().unsqueeze(0));
-            image = transformed(one, {&index, 1}, [&](auto&) {
-                        const auto* compose = transform_.target<Compose>();
-                        return compose == nullptr ? one : compose->apply_from(1, one, random);
-                    }).select(0, 0);
-            return *std::move(sample);
-        }
-    }
-    Tree sample = dataset_->get(index);
-    Tree& image = sample[options_.key];
+    std::vector<SampleRandom> random = random_of({&index, 1});
+    const auto* compose = transform_.target<Compose>();
+    const RandomResizedCrop* crop = first_crop();
+    std::optional<Tree> sample;
+    if (crop != nullptr)
+        sample = dataset_->get_window(index, options_.key,
+                                      [&](Size2 size) { return crop->window(size, random[0]); });
+    const bool is_window = sample.has_value();
+    if (!is_window) sample = dataset_->get(index);
+    Tree& image = (*sample)[options_.key];
     const Tensor one = image.tensor().unsqueeze(0);
-    image = transformed(one, {&index, 1}, [&](auto& random) {
-                return transform_(one, random);
-            }).select(0, 0);
-    return sample;
+    Tensor result = is_window ? crop->resize(one) : transform_(one, random);
+    if (is_window && compose != nullptr) result = compose->apply_from(1, result, random);
+    image = checked_count(result, one, 1).select(0, 0);
+    return *std::move(sample);
 }
 
 Tree TransformedDataset::get_batch(std::span<const std::int64_t> indices) const {
     const Dataset& dataset = *dataset_;
     if (!dataset.has_uniform_shapes()) return Dataset::get_batch(indices);
+    std::vector<SampleRandom> random = random_of(indices);
     const auto* compose = transform_.target<Compose>();
     if (compose != nullptr && typeid(dataset) == typeid(TensorDataset)) {
         const auto make = [&](const Tensor& rows) {
-            return transformed(rows, indices, [&](auto& random) {
-                return compose->apply_rows(rows, indices, random);
-            });
+            return checked_count(compose->apply_rows(rows, indices, random), rows, random.size());
         };
         return static_cast<const TensorDataset&>(dataset).get_batch(indices, options_.key, make);
     }
     Tree batch = dataset.get_batch(indices);
     Tree& images = batch[options_.key];
     const Tensor all = images.tensor();
-    images = transformed(all, indices, [&](auto& random) { return transform_(all, random); });
+    images = checked_count(transform_(all, random), all, random.size());
     return batch;
 }
 

@@ -189,9 +189,6 @@ class TransformedDataset final : public Dataset {
     // Returns the RandomResizedCrop with which the transform begins, or nullptr.
     const RandomResizedCrop* first_crop() const;
     std::vector<SampleRandom> random_of(std::span<const std::int64_t> indices) const;
-    template <class Make>
-    Tensor transformed(const Tensor& images, std::span<const std::int64_t> indices,
-                       Make make) const;
 
     std::shared_ptr<const Dataset> dataset_;
     Transform transform_;
