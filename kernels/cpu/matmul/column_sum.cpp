@@ -43,7 +43,7 @@ void run(Cpu& on, const ConstView& x, const View& y) {
         std::int64_t i = part * height;
         for (; i + 4 <= end; i += 4) {
             const T* const lines[] = {line(i, 0), line(i, 1), line(i, 2), line(i, 3)};
-            gemm_kernels<T>().add_rows(lines, kOnes, sum, n);
+            gemm_kernels<T>().add_rows[0](lines, 0, kOnes, 0, n, sum, 0);
         }
         for (; i < end; ++i) {
             const T* rest = line(i, 0);

@@ -16,6 +16,9 @@
 #include <hwy/foreach_target.h>
 //
 #include <cstring>
+#include <type_traits>
+
+#include <hwy/cache_control.h>
 
 #include "kernels/cpu/simd-inl.h"
 
@@ -160,11 +163,42 @@ void interleave_f32(const float* const* rows, int count, std::int64_t n, float* 
 inline constexpr auto kInterleaveF32 = &interleave_f32;
 #endif
 
+// Loads a vector of elements as numbers of type T.
+template <class T>
+HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_as(const T* from) {
+    return hn::LoadU(hn::ScalableTag<T>(), from);
+}
+template <class T>
+HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_as(const BFloat16* from) {
+    return load_bf16(from).v;
+}
+
+// Loads the first n lanes.
+template <class T>
+HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_first_as(const T* from, std::int64_t n) {
+    return load_first(hn::ScalableTag<T>(), from, n);
+}
+template <class T>
+HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_first_as(const BFloat16* from, std::int64_t n) {
+    HWY_ALIGN T lanes[hn::MaxLanes(hn::ScalableTag<T>())] = {};
+    for (std::int64_t i = 0; i < n; ++i) lanes[i] = from[i];
+    return hn::Load(hn::ScalableTag<T>(), lanes);
+}
+
+// Prefetches `bytes` bytes in bf16. The CPU's own prefetcher is too slow for them, but not for
+// other types.
+template <class T>
+HWY_INLINE void prefetch_bf16(const T*, std::int64_t) {}
+HWY_INLINE void prefetch_bf16(const BFloat16* from, std::int64_t n) {
+    constexpr std::int64_t kCacheLine = 64 / sizeof(BFloat16);
+    for (std::int64_t i = 0; i < n; i += kCacheLine) hwy::Prefetch(from + i);
+}
+
 // Adds the dot products of a line and kDots rows of x to `sum`. A product has four independent sums
 // to hide the latency of the additions. The line is loaded once.
-template <class T, int kDots>
-void dots(const T* HWY_RESTRICT line, const T* HWY_RESTRICT x, std::int64_t x_step, std::int64_t n,
-          T* HWY_RESTRICT sum) {
+template <class T, class Stored, int kDots>
+void dots(const Stored* HWY_RESTRICT line, std::int64_t ahead, const T* HWY_RESTRICT x,
+          std::int64_t x_step, std::int64_t n, T* HWY_RESTRICT sum) {
     const hn::ScalableTag<T> d;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
     StoredVec<decltype(d)> s[kDots][4];
@@ -175,9 +209,10 @@ void dots(const T* HWY_RESTRICT line, const T* HWY_RESTRICT x, std::int64_t x_st
     }
     std::int64_t p = 0;
     for (; p + 4 * kLanes <= n; p += 4 * kLanes) {
+        prefetch_bf16(line + p + ahead, 4 * kLanes);
         HWY_UNROLL(4)
         for (int j = 0; j < 4; ++j) {
-            const auto element = hn::LoadU(d, line + p + j * kLanes);
+            const auto element = load_as<T>(line + p + j * kLanes);
             HWY_UNROLL(4)
             for (int i = 0; i < kDots; ++i)
                 s[i][j] = hn::MulAdd(element, hn::LoadU(d, x + i * x_step + p + j * kLanes),
@@ -185,7 +220,7 @@ void dots(const T* HWY_RESTRICT line, const T* HWY_RESTRICT x, std::int64_t x_st
         }
     }
     for (; p + kLanes <= n; p += kLanes) {
-        const auto element = hn::LoadU(d, line + p);
+        const auto element = load_as<T>(line + p);
         HWY_UNROLL(4)
         for (int i = 0; i < kDots; ++i)
             s[i][0] = hn::MulAdd(element, hn::LoadU(d, x + i * x_step + p),
@@ -195,43 +230,75 @@ void dots(const T* HWY_RESTRICT line, const T* HWY_RESTRICT x, std::int64_t x_st
     for (int i = 0; i < kDots; ++i) {
         const hn::Vec<decltype(d)> s0 = s[i][0], s1 = s[i][1], s2 = s[i][2], s3 = s[i][3];
         T total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-        for (std::int64_t q = p; q < n; ++q) total += line[q] * x[i * x_step + q];
+        for (std::int64_t q = p; q < n; ++q) total += T(line[q]) * x[i * x_step + q];
         sum[i] += total;
     }
 }
 
-// Not a template, because shared libraries would export it.
-constexpr GemmKernels<float>::Dots kDotsF32[] = {&dots<float, 1>, &dots<float, 2>, &dots<float, 3>,
-                                                 &dots<float, 4>};
-constexpr GemmKernels<double>::Dots kDotsF64[] = {&dots<double, 1>, &dots<double, 2>,
-                                                  &dots<double, 3>, &dots<double, 4>};
-
-// Adds four rows, multiplied by x[0] to x[3], to sum. The last columns use the same multiply-adds,
-// so that an element's bits do not depend on its position.
-template <class T>
-void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_t n) {
+// Adds four rows, multiplied by x[0] to x[3], to sum, for kSums vectors x and sums. The last
+// columns use the same multiply-adds, so that an element's bits do not depend on its position.
+template <class T, class Stored, int kSums>
+void add_rows(const Stored* const* rows, std::int64_t ahead, const T* x, std::int64_t x_step,
+              std::int64_t n, T* HWY_RESTRICT sum, std::int64_t sum_step) {
     const hn::ScalableTag<T> d;
     constexpr std::int64_t kLanes = hn::MaxLanes(d);
-    const auto x0 = hn::Set(d, x[0]), x1 = hn::Set(d, x[1]);
-    const auto x2 = hn::Set(d, x[2]), x3 = hn::Set(d, x[3]);
+    StoredVec<decltype(d)> factor[kSums][4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < kSums; ++i) {
+        HWY_UNROLL(4)
+        for (int r = 0; r < 4; ++r) factor[i][r] = hn::Set(d, x[i * x_step + r]);
+    }
     std::int64_t j = 0;
     for (; j + kLanes <= n; j += kLanes) {
-        auto s = hn::LoadU(d, sum + j);
-        s = hn::MulAdd(x0, hn::LoadU(d, rows[0] + j), s);
-        s = hn::MulAdd(x1, hn::LoadU(d, rows[1] + j), s);
-        s = hn::MulAdd(x2, hn::LoadU(d, rows[2] + j), s);
-        s = hn::MulAdd(x3, hn::LoadU(d, rows[3] + j), s);
-        hn::StoreU(s, d, sum + j);
+        StoredVec<decltype(d)> row[4];
+        HWY_UNROLL(4)
+        for (int r = 0; r < 4; ++r) row[r] = load_as<T>(rows[r] + j);
+        if (ahead != 0 && j % 32 == 0) {
+            HWY_UNROLL(4)
+            for (int r = 0; r < 4; ++r) prefetch_bf16(rows[r] + j + ahead, 1);
+        }
+        HWY_UNROLL(4)
+        for (int i = 0; i < kSums; ++i) {
+            auto s = hn::LoadU(d, sum + i * sum_step + j);
+            HWY_UNROLL(4)
+            for (int r = 0; r < 4; ++r)
+                s = hn::MulAdd(hn::Vec<decltype(d)>(factor[i][r]), hn::Vec<decltype(d)>(row[r]), s);
+            hn::StoreU(s, d, sum + i * sum_step + j);
+        }
     }
     if (j == n) return;
     const std::int64_t left = n - j;
-    auto s = load_first(d, sum + j, left);
-    s = hn::MulAdd(x0, load_first(d, rows[0] + j, left), s);
-    s = hn::MulAdd(x1, load_first(d, rows[1] + j, left), s);
-    s = hn::MulAdd(x2, load_first(d, rows[2] + j, left), s);
-    s = hn::MulAdd(x3, load_first(d, rows[3] + j, left), s);
-    store_first(s, d, sum + j, left);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kSums; ++i) {
+        auto s = load_first(d, sum + i * sum_step + j, left);
+        HWY_UNROLL(4)
+        for (int r = 0; r < 4; ++r)
+            s = hn::MulAdd(hn::Vec<decltype(d)>(factor[i][r]), load_first_as<T>(rows[r] + j, left),
+                           s);
+        store_first(s, d, sum + i * sum_step + j, left);
+    }
 }
+
+// Not templates, because shared libraries would export them.
+using KernelsF32 = GemmKernels<float>;
+using KernelsF64 = GemmKernels<double>;
+constexpr KernelsF32::Dots<float> kDotsF32[] = {&dots<float, float, 1>, &dots<float, float, 2>,
+                                                &dots<float, float, 3>, &dots<float, float, 4>};
+constexpr KernelsF32::Dots<BFloat16> kDotsBf16[] = {
+    &dots<float, BFloat16, 1>, &dots<float, BFloat16, 2>, &dots<float, BFloat16, 3>,
+    &dots<float, BFloat16, 4>};
+constexpr KernelsF64::Dots<double> kDotsF64[] = {&dots<double, double, 1>, &dots<double, double, 2>,
+                                                 &dots<double, double, 3>,
+                                                 &dots<double, double, 4>};
+constexpr KernelsF32::AddRows<float> kAddRowsF32[] = {
+    &add_rows<float, float, 1>, &add_rows<float, float, 2>, &add_rows<float, float, 3>,
+    &add_rows<float, float, 4>};
+constexpr KernelsF32::AddRows<BFloat16> kAddRowsBf16[] = {
+    &add_rows<float, BFloat16, 1>, &add_rows<float, BFloat16, 2>, &add_rows<float, BFloat16, 3>,
+    &add_rows<float, BFloat16, 4>};
+constexpr KernelsF64::AddRows<double> kAddRowsF64[] = {
+    &add_rows<double, double, 1>, &add_rows<double, double, 2>, &add_rows<double, double, 3>,
+    &add_rows<double, double, 4>};
 
 GemmKernels<float> gemm_f32() {
     return {kTileRows,
@@ -240,7 +307,9 @@ GemmKernels<float> gemm_f32() {
             &copy_rows<float>,
             kInterleaveF32,
             kDotsF32,
-            &add_rows<float>};
+            kDotsBf16,
+            kAddRowsF32,
+            kAddRowsBf16};
 }
 GemmKernels<double> gemm_f64() {
     return {kTileRows,
@@ -249,7 +318,9 @@ GemmKernels<double> gemm_f64() {
             &copy_rows<double>,
             &interleave<double>,
             kDotsF64,
-            &add_rows<double>};
+            nullptr,
+            kAddRowsF64,
+            nullptr};
 }
 
 }  // namespace axle::kernels::HWY_NAMESPACE

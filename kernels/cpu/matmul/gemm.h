@@ -52,12 +52,21 @@ struct GemmKernels {
     // n, i < count.
     void (*interleave)(const T* const* rows, int count, std::int64_t n, T* to, std::int64_t step);
     // Computes sum[i] += the dot product of line and x + i x_step, for n elements and i < kDots.
-    // The bits of a sum do not depend on the number of sums.
-    using Dots = void (*)(const T* line, const T* x, std::int64_t x_step, std::int64_t n, T* sum);
-    static constexpr std::int64_t kMaxDots = 4;
-    const Dots* dots;  // indexed by kDots - 1
-    // Computes sum[j] += x[0] rows[0][j] + ... + x[3] rows[3][j], one term after another.
-    void (*add_rows)(const T* const* rows, const T* x, T* sum, std::int64_t n);
+    // The bits of a sum do not depend on the number of sums. The elements that are read soon after
+    // the line are at line + ahead.
+    template <class Stored>
+    using Dots = void (*)(const Stored* line, std::int64_t ahead, const T* x, std::int64_t x_step,
+                          std::int64_t n, T* sum);
+    const Dots<T>* dots;              // indexed by kDots - 1
+    const Dots<BFloat16>* dots_bf16;  // the same for lines in bf16; null if T is double
+    // Computes sum[i sum_step + j] += x[i x_step] rows[0][j] + ... + x[i x_step + 3] rows[3][j],
+    // one term after another, for j < n and i < kSums. `ahead` is as above.
+    template <class Stored>
+    using AddRows = void (*)(const Stored* const* rows, std::int64_t ahead, const T* x,
+                             std::int64_t x_step, std::int64_t n, T* sum, std::int64_t sum_step);
+    const AddRows<T>* add_rows;              // indexed by kSums - 1
+    const AddRows<BFloat16>* add_rows_bf16;  // the same for rows in bf16; null if T is double
+    static constexpr std::int64_t kMaxVectors = 4;  // the largest kDots and kSums
 };
 
 // Two adjacent elements along the depth, which bf16 instructions use as one operand. If the depth

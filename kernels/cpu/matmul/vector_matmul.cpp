@@ -6,9 +6,11 @@
 // not depend on the number of vectors.
 #include <algorithm>
 #include <cstdlib>
+#include <type_traits>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/matmul/gemm.h"
+#include "kernels/thread_pool.h"
 #include "kernels/walk.h"
 
 namespace axle::kernels {
@@ -21,6 +23,10 @@ constexpr std::int64_t kMaxOutputs = 1024;
 // The maximum number of terms per call of dot(). The buffer for the converted lines of dot products
 // has at least this size.
 constexpr std::int64_t kDepth = 2048;
+// The number of elements from a line in bf16 to the elements that are prefetched.
+constexpr std::int64_t kPrefetch = 2048;
+// The same along the output, in lines.
+constexpr std::int64_t kPrefetchedLines = 8;
 
 // The vectors of a product, and the sums of a range of outputs for each of them.
 template <class T>
@@ -31,49 +37,101 @@ struct Vectors {
     std::int64_t sums_step;
 };
 
-// Computes sums[m][o] = sum over p < depth of matrix[o, p] x[m][p], for a range of outputs.
-template <class T>
-void dot_products(const Lines& matrix, const Vectors<T>& v, std::int64_t outputs,
-                  std::int64_t depth, T* buffer) {
-    const GemmKernels<T>& kernels = gemm_kernels<T>();
+// Calls call(kernel, m) for groups of vectors from m. `kernels` are for 1 to kMaxVectors vectors.
+template <class T, class Kernel, class Call>
+void for_vectors(const Kernel* kernels, const Vectors<T>& v, Call call) {
+    constexpr std::int64_t kMax = GemmKernels<T>::kMaxVectors;
+    for (std::int64_t m = 0; m < v.count; m += kMax)
+        call(kernels[std::min(kMax, v.count - m) - 1], m);
+}
+
+// Computes sums[m][o] = sum over p < depth of matrix[o, p] x[m][p], for a range of outputs. load(o,
+// p, n) returns n elements of line o, as a pointer to Stored.
+template <class T, class Stored, class Load>
+void dot_products(const typename GemmKernels<T>::template Dots<Stored>* dots, const Load& load,
+                  std::int64_t ahead, const Vectors<T>& v, std::int64_t outputs,
+                  std::int64_t depth) {
     for (std::int64_t o = 0; o < outputs; ++o) {
         T sum[kFewRows] = {};
         for (std::int64_t p = 0; p < depth; p += kDepth) {
             const std::int64_t n = std::min(kDepth, depth - p);
-            const T* line = load_lanes<T>(
-                at(matrix.data, matrix.dtype, o * matrix.stride + p * matrix.depth_stride),
-                matrix.dtype, matrix.depth_stride, n, buffer);
-            for (std::int64_t m = 0; m < v.count; m += kernels.kMaxDots) {
-                const std::int64_t few = std::min(kernels.kMaxDots, v.count - m);
-                kernels.dots[few - 1](line, v.x + m * v.step + p, v.step, n, sum + m);
-            }
+            const Stored* line = load(o, p, n);
+            for_vectors(dots, v, [&](auto kernel, std::int64_t m) {
+                kernel(line, ahead, v.x + m * v.step + p, v.step, n, sum + m);
+            });
         }
         for (std::int64_t m = 0; m < v.count; ++m) v.sums[m * v.sums_step + o] = sum[m];
     }
 }
 
-template <class T>
-void sum_lines(const Lines& matrix, const Vectors<T>& v, std::int64_t outputs, std::int64_t depth,
-               T* buffer) {
+// Computes the same. load(p, r) returns the line of the outputs at depth p + r, for r < 4.
+template <class T, class Stored, class Load>
+void sum_lines(const typename GemmKernels<T>::template AddRows<Stored>* add_rows, const Load& load,
+               std::int64_t ahead, const Vectors<T>& v, std::int64_t outputs, std::int64_t depth) {
     for (std::int64_t m = 0; m < v.count; ++m)
         std::fill(v.sums + m * v.sums_step, v.sums + m * v.sums_step + outputs, T(0));
-    const auto line = [&](std::int64_t p, std::int64_t r) {
-        return load_lanes<T>(at(matrix.data, matrix.dtype, (p + r) * matrix.depth_stride),
-                             matrix.dtype, matrix.stride, outputs, buffer + r * outputs);
-    };
     std::int64_t p = 0;
     for (; p + 4 <= depth; p += 4) {
-        const T* const lines[] = {line(p, 0), line(p, 1), line(p, 2), line(p, 3)};
-        for (std::int64_t m = 0; m < v.count; ++m)
-            gemm_kernels<T>().add_rows(lines, v.x + m * v.step + p, v.sums + m * v.sums_step,
-                                       outputs);
+        const Stored* const lines[] = {load(p, 0), load(p, 1), load(p, 2), load(p, 3)};
+        for_vectors(add_rows, v, [&](auto kernel, std::int64_t m) {
+            kernel(lines, ahead, v.x + m * v.step + p, v.step, outputs, v.sums + m * v.sums_step,
+                   v.sums_step);
+        });
     }
     for (; p < depth; ++p) {
-        const T* rest = line(p, 0);
+        const Stored* rest = load(p, 0);
         for (std::int64_t m = 0; m < v.count; ++m) {
             T* const sums = v.sums + m * v.sums_step;
-            for (std::int64_t o = 0; o < outputs; ++o) sums[o] += v.x[m * v.step + p] * rest[o];
+            for (std::int64_t o = 0; o < outputs; ++o) sums[o] += v.x[m * v.step + p] * T(rest[o]);
         }
+    }
+}
+
+// Computes the sums of a range of outputs. bf16 is converted in registers, and other types in
+// `buffer`.
+template <class T>
+void compute_sums(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
+                  std::int64_t depth, T* buffer) {
+    const GemmKernels<T>& kernels = gemm_kernels<T>();
+    const std::int64_t step = along ? matrix.depth_stride : matrix.stride;  // within a line
+    if constexpr (std::is_same_v<T, float>) {
+        if (matrix.dtype == DType::bf16 && step == 1) {
+            const auto* const data = static_cast<const BFloat16*>(matrix.data);
+            if (along) {
+                const std::int64_t lines = divide_up(kPrefetch, std::max<std::int64_t>(depth, 1));
+                dot_products<T, BFloat16>(
+                    kernels.dots_bf16,
+                    [&](std::int64_t o, std::int64_t p, std::int64_t) {
+                        return data + o * matrix.stride + p;
+                    },
+                    lines * matrix.stride, v, outputs, depth);
+            } else {
+                sum_lines<T, BFloat16>(
+                    kernels.add_rows_bf16,
+                    [&](std::int64_t p, std::int64_t r) {
+                        return data + (p + r) * matrix.depth_stride;
+                    },
+                    kPrefetchedLines * matrix.depth_stride, v, outputs, depth);
+            }
+            return;
+        }
+    }
+    const auto load = [&](std::int64_t o, std::int64_t p, std::int64_t n, T* to) {
+        const std::int64_t offset = o * matrix.stride + p * matrix.depth_stride;
+        return load_lanes<T>(at(matrix.data, matrix.dtype, offset), matrix.dtype, step, n, to);
+    };
+    if (along) {
+        dot_products<T, T>(
+            kernels.dots,
+            [&](std::int64_t o, std::int64_t p, std::int64_t n) { return load(o, p, n, buffer); },
+            0, v, outputs, depth);
+    } else {
+        sum_lines<T, T>(
+            kernels.add_rows,
+            [&](std::int64_t p, std::int64_t r) {
+                return load(0, p + r, outputs, buffer + r * outputs);
+            },
+            0, v, outputs, depth);
     }
 }
 
@@ -111,10 +169,14 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
     std::int64_t batches = 1;
     for (int d = 0; d + 2 < c.ndim; ++d) batches *= c.shape[d];
 
-    const std::int64_t range =
+    const std::int64_t largest =
         std::min(outputs, std::clamp<std::int64_t>(kTaskElements / std::max<std::int64_t>(depth, 1),
                                                    along ? 64 : 256, kMaxOutputs));
-    const std::int64_t ranges = divide_up(outputs, range);
+    // If there are few ranges, all threads get the same number.
+    std::int64_t ranges = divide_up(outputs, largest);
+    if (ranges > 1 && batches == 1) ranges = round_up(ranges, num_threads());
+    const std::int64_t range = round_up(divide_up(outputs, ranges), 32);
+    ranges = divide_up(outputs, range);
     const std::int64_t group =
         std::max<std::int64_t>(1, kTaskElements / 2 / (range * std::max<std::int64_t>(depth, 1)));
     const std::int64_t slots = slots_for(batches * ranges, group);
@@ -152,7 +214,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
         const std::int64_t start = matrix_offset(matrix, c, batch) + begin * stride;
         const Lines lines = {at(matrix.data, matrix.dtype, start), matrix.dtype, stride,
                              depth_stride};
-        (along ? dot_products<T> : sum_lines<T>)(lines, v, n, depth, buffer);
+        compute_sums(lines, along, v, n, depth, buffer);
         // Returns the address of row m of the range in v, which has c's shape.
         const auto row_of = [&](const auto& view, std::int64_t m) {
             return at(view.data, view.dtype,
