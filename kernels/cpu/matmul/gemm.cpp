@@ -185,14 +185,9 @@ HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_first_as(const BFloat16* from, std::
     return hn::Load(hn::ScalableTag<T>(), lanes);
 }
 
-// Prefetches `bytes` bytes in bf16. The CPU's own prefetcher is too slow for them, but not for
-// other types.
+// The number of elements in a cache line.
 template <class T>
-HWY_INLINE void prefetch_bf16(const T*, std::int64_t) {}
-HWY_INLINE void prefetch_bf16(const BFloat16* from, std::int64_t n) {
-    constexpr std::int64_t kCacheLine = 64 / sizeof(BFloat16);
-    for (std::int64_t i = 0; i < n; i += kCacheLine) hwy::Prefetch(from + i);
-}
+inline constexpr std::int64_t kInCacheLine = 64 / sizeof(T);
 
 // Adds the dot products of a line and kDots rows of x to `sum`. A product has four independent sums
 // to hide the latency of the additions. The line is loaded once.
@@ -209,7 +204,10 @@ void dots(const Stored* HWY_RESTRICT line, std::int64_t ahead, const T* HWY_REST
     }
     std::int64_t p = 0;
     for (; p + 4 * kLanes <= n; p += 4 * kLanes) {
-        prefetch_bf16(line + p + ahead, 4 * kLanes);
+        // The CPU itself prefetches longer elements as fast.
+        if constexpr (sizeof(Stored) == 2)
+            for (std::int64_t q = 0; q < 4 * kLanes; q += kInCacheLine<Stored>)
+                hwy::Prefetch(line + ahead + p + q);
         HWY_UNROLL(4)
         for (int j = 0; j < 4; ++j) {
             const auto element = load_as<T>(line + p + j * kLanes);
@@ -253,9 +251,9 @@ void add_rows(const Stored* const* rows, std::int64_t ahead, const T* x, std::in
         StoredVec<decltype(d)> row[4];
         HWY_UNROLL(4)
         for (int r = 0; r < 4; ++r) row[r] = load_as<T>(rows[r] + j);
-        if (ahead != 0 && j % 32 == 0) {
+        if (ahead != 0 && j % kInCacheLine<Stored> == 0) {
             HWY_UNROLL(4)
-            for (int r = 0; r < 4; ++r) prefetch_bf16(rows[r] + j + ahead, 1);
+            for (int r = 0; r < 4; ++r) hwy::Prefetch(rows[r] + ahead + j);
         }
         HWY_UNROLL(4)
         for (int i = 0; i < kSums; ++i) {

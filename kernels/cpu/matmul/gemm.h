@@ -60,7 +60,7 @@ struct GemmKernels {
     const Dots<T>* dots;              // indexed by kDots - 1
     const Dots<BFloat16>* dots_bf16;  // the same for lines in bf16; null if T is double
     // Computes sum[i sum_step + j] += x[i x_step] rows[0][j] + ... + x[i x_step + 3] rows[3][j],
-    // one term after another, for j < n and i < kSums. `ahead` is as above.
+    // one term after another, for j < n and i < kSums. `ahead` is as above, or 0.
     template <class Stored>
     using AddRows = void (*)(const Stored* const* rows, std::int64_t ahead, const T* x,
                              std::int64_t x_step, std::int64_t n, T* sum, std::int64_t sum_step);
@@ -254,7 +254,7 @@ void parallel_slots(std::int64_t tasks, std::int64_t group, std::int64_t slots, 
 }
 
 // The largest M of products that vector_matmul() can compute with N > 1.
-inline constexpr std::int64_t kFewRows = 8;
+inline constexpr std::int64_t kFewRows = 16;
 
 // Compute products without packing the operands: vector_matmul() if N is 1 or M is at most
 // kFewRows, integer_matmul() if the elements are integers.

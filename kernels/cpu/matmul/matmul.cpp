@@ -328,15 +328,15 @@ class Product {
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
 
-// Returns whether a product of a few rows and a large matrix b is faster if b is not packed.
-// Product reads b in place too if it has no 16-bit elements and its rows are contiguous.
+// Returns whether a product of a few rows and a large matrix b is faster if b is read in memory
+// order without packing.
 bool is_few_rows(const ConstView& a, const ConstView& b, const View& c) {
     constexpr std::int64_t kLarge = std::int64_t{1} << 18;  // elements
-    // bf16 instructions make larger products faster than the conversion of b.
-    const std::int64_t most = b.dtype == DType::bf16 ? kFewRows / 2 : kFewRows;
-    const bool is_packed =
-        std::abs(b.back_stride(2)) < std::abs(b.back_stride(1)) || is_half(b.dtype);  // by Product
-    return c.ndim == 2 && c.back(2) <= most && is_packed && a.back(1) * c.back(1) >= kLarge;
+    // Dot products are slower than sums of lines, and bf16 instructions make larger products
+    // faster than the conversion of b.
+    const bool along = std::abs(b.back_stride(2)) < std::abs(b.back_stride(1));
+    const std::int64_t most = kFewRows / (along ? 2 : 1) / (b.dtype == DType::bf16 ? 2 : 1);
+    return c.ndim == 2 && c.back(2) <= most && a.back(1) * c.back(1) >= kLarge;
 }
 
 }  // namespace

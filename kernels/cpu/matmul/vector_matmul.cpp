@@ -87,35 +87,42 @@ void sum_lines(const typename GemmKernels<T>::template AddRows<Stored>* add_rows
     }
 }
 
-// Computes the sums of a range of outputs. bf16 is converted in registers, and other types in
-// `buffer`.
+// Computes the sums of a range of outputs. The lines of the matrix are contiguous, with elements of
+// type Stored.
+template <class T, class Stored>
+void compute_in_place(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
+                      std::int64_t depth,
+                      const typename GemmKernels<T>::template Dots<Stored>* dots,
+                      const typename GemmKernels<T>::template AddRows<Stored>* add_rows) {
+    const auto* const data = static_cast<const Stored*>(matrix.data);
+    if (along) {
+        const std::int64_t lines = divide_up(kPrefetch, std::max<std::int64_t>(depth, 1));
+        dot_products<T, Stored>(
+            dots,
+            [&](std::int64_t o, std::int64_t p, std::int64_t) {
+                return data + o * matrix.stride + p;
+            },
+            lines * matrix.stride, v, outputs, depth);
+    } else {
+        sum_lines<T, Stored>(
+            add_rows,
+            [&](std::int64_t p, std::int64_t r) { return data + (p + r) * matrix.depth_stride; },
+            kPrefetchedLines * matrix.depth_stride, v, outputs, depth);
+    }
+}
+
+// Computes the sums of a range of outputs. Elements are converted in `buffer`, except for bf16.
 template <class T>
 void compute_sums(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
                   std::int64_t depth, T* buffer) {
     const GemmKernels<T>& kernels = gemm_kernels<T>();
     const std::int64_t step = along ? matrix.depth_stride : matrix.stride;  // within a line
-    if constexpr (std::is_same_v<T, float>) {
-        if (matrix.dtype == DType::bf16 && step == 1) {
-            const auto* const data = static_cast<const BFloat16*>(matrix.data);
-            if (along) {
-                const std::int64_t lines = divide_up(kPrefetch, std::max<std::int64_t>(depth, 1));
-                dot_products<T, BFloat16>(
-                    kernels.dots_bf16,
-                    [&](std::int64_t o, std::int64_t p, std::int64_t) {
-                        return data + o * matrix.stride + p;
-                    },
-                    lines * matrix.stride, v, outputs, depth);
-            } else {
-                sum_lines<T, BFloat16>(
-                    kernels.add_rows_bf16,
-                    [&](std::int64_t p, std::int64_t r) {
-                        return data + (p + r) * matrix.depth_stride;
-                    },
-                    kPrefetchedLines * matrix.depth_stride, v, outputs, depth);
-            }
-            return;
-        }
-    }
+    if (step == 1 && matrix.dtype == dtype_of<T>)
+        return compute_in_place<T, T>(matrix, along, v, outputs, depth, kernels.dots,
+                                      kernels.add_rows);
+    if (step == 1 && matrix.dtype == DType::bf16 && kernels.dots_bf16 != nullptr)
+        return compute_in_place<T, BFloat16>(matrix, along, v, outputs, depth, kernels.dots_bf16,
+                                             kernels.add_rows_bf16);
     const auto load = [&](std::int64_t o, std::int64_t p, std::int64_t n, T* to) {
         const std::int64_t offset = o * matrix.stride + p * matrix.depth_stride;
         return load_lanes<T>(at(matrix.data, matrix.dtype, offset), matrix.dtype, step, n, to);
