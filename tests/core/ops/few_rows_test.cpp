@@ -18,8 +18,8 @@ struct Layer {
         manual_seed(1);
         const std::int64_t n = 301, k = 1027;
         const double scale = 1.0 / 32;
-        weight = adjacent_along_depth ? randn({n, k}) * scale : (randn({k, n}) * scale).t();
-        weight = to(weight, dtype);
+        weight = adjacent_along_depth ? to(randn({n, k}) * scale, dtype)
+                                      : to(randn({k, n}) * scale, dtype).t();
         bias = to(randn({n}), dtype);
         x = to(randn({17, k}), dtype);
     }
@@ -49,6 +49,7 @@ TEST(MatmulOfFewRows, EqualsTheProductInF64) {
 TEST(MatmulOfFewRows, GivesEachRowTheBitsOfAProductOfThisRow) {
     const NoGrad no_grad;
     const auto expect_rows = [](const Layer& layer, std::int64_t count) {
+        SCOPED_TRACE(str(layer.x.dtype(), ", ", count, " rows"));
         const Tensor all = linear(layer.rows(count), layer.weight, layer.bias);
         for (std::int64_t i = 0; i < count; ++i)
             tests::expect_same_bits(all.narrow(0, i, 1),
