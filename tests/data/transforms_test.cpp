@@ -104,6 +104,13 @@ TEST(RandomCrop, DrawsEveryWindowEquallyOften) {
               (Shape{500, 1, 1, 1}));
 }
 
+TEST(RandomHorizontalFlip, FlipsImagesOfEveryWidth) {
+    for (std::int64_t width = 1; width <= 25; ++width) {
+        const Tensor images = pixels(2, 3, 2, width);
+        expect_same_bits(apply(RandomHorizontalFlip(1), images), flip(images, {-1}));
+    }
+}
+
 TEST(RandomHorizontalFlip, FlipsWithGivenProbability) {
     const Tensor images = pixels(1, 1, 1, 2).expand({10000, 1, 1, 2}).contiguous();
     const auto flipped = [&](double p) {
