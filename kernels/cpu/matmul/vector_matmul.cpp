@@ -87,59 +87,51 @@ void sum_lines(const typename GemmKernels<T>::template AddRows<Stored>* add_rows
     }
 }
 
-// Computes the sums of a range of outputs. The lines of the matrix are contiguous, with elements of
-// type Stored.
+// Computes the sums of a range of outputs. Stored is BFloat16 if the lines of the matrix are
+// contiguous and in bf16. Otherwise, it is T, and other elements are converted in `buffer`.
 template <class T, class Stored>
-void compute_in_place(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
-                      std::int64_t depth,
-                      const typename GemmKernels<T>::template Dots<Stored>* dots,
-                      const typename GemmKernels<T>::template AddRows<Stored>* add_rows) {
-    const auto* const data = static_cast<const Stored*>(matrix.data);
+void compute_sums(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
+                  std::int64_t depth, T* buffer,
+                  const typename GemmKernels<T>::template Dots<Stored>* dots,
+                  const typename GemmKernels<T>::template AddRows<Stored>* add_rows) {
+    const std::int64_t step = along ? matrix.depth_stride : matrix.stride;  // within a line
+    const bool in_place = step == 1 && matrix.dtype == dtype_of<Stored>;
+    const auto load = [&](std::int64_t o, std::int64_t p, std::int64_t n, T* to) {
+        const void* data =
+            at(matrix.data, matrix.dtype, o * matrix.stride + p * matrix.depth_stride);
+        if constexpr (std::is_same_v<T, Stored>)
+            return load_lanes<T>(data, matrix.dtype, step, n, to);
+        else
+            return static_cast<const Stored*>(data);
+    };
     if (along) {
         const std::int64_t lines = divide_up(kPrefetch, std::max<std::int64_t>(depth, 1));
         dot_products<T, Stored>(
             dots,
-            [&](std::int64_t o, std::int64_t p, std::int64_t) {
-                return data + o * matrix.stride + p;
-            },
-            lines * matrix.stride, v, outputs, depth);
+            [&](std::int64_t o, std::int64_t p, std::int64_t n) { return load(o, p, n, buffer); },
+            in_place ? lines * matrix.stride : 0, v, outputs, depth);
     } else {
         sum_lines<T, Stored>(
             add_rows,
-            [&](std::int64_t p, std::int64_t r) { return data + (p + r) * matrix.depth_stride; },
-            kPrefetchedLines * matrix.depth_stride, v, outputs, depth);
+            [&](std::int64_t p, std::int64_t r) {
+                return load(0, p + r, outputs, buffer + r * outputs);
+            },
+            in_place ? kPrefetchedLines * matrix.depth_stride : 0, v, outputs, depth);
     }
 }
 
-// Computes the sums of a range of outputs. Elements are converted in `buffer`, except for bf16.
+// Computes the sums of a range of outputs with the kernels for the elements of the matrix.
 template <class T>
 void compute_sums(const Lines& matrix, bool along, const Vectors<T>& v, std::int64_t outputs,
                   std::int64_t depth, T* buffer) {
     const GemmKernels<T>& kernels = gemm_kernels<T>();
-    const std::int64_t step = along ? matrix.depth_stride : matrix.stride;  // within a line
-    if (step == 1 && matrix.dtype == dtype_of<T>)
-        return compute_in_place<T, T>(matrix, along, v, outputs, depth, kernels.dots,
-                                      kernels.add_rows);
+    const std::int64_t step = along ? matrix.depth_stride : matrix.stride;
     if (step == 1 && matrix.dtype == DType::bf16 && kernels.dots_bf16 != nullptr)
-        return compute_in_place<T, BFloat16>(matrix, along, v, outputs, depth, kernels.dots_bf16,
-                                             kernels.add_rows_bf16);
-    const auto load = [&](std::int64_t o, std::int64_t p, std::int64_t n, T* to) {
-        const std::int64_t offset = o * matrix.stride + p * matrix.depth_stride;
-        return load_lanes<T>(at(matrix.data, matrix.dtype, offset), matrix.dtype, step, n, to);
-    };
-    if (along) {
-        dot_products<T, T>(
-            kernels.dots,
-            [&](std::int64_t o, std::int64_t p, std::int64_t n) { return load(o, p, n, buffer); },
-            0, v, outputs, depth);
-    } else {
-        sum_lines<T, T>(
-            kernels.add_rows,
-            [&](std::int64_t p, std::int64_t r) {
-                return load(0, p + r, outputs, buffer + r * outputs);
-            },
-            0, v, outputs, depth);
-    }
+        compute_sums<T, BFloat16>(matrix, along, v, outputs, depth, buffer, kernels.dots_bf16,
+                                  kernels.add_rows_bf16);
+    else
+        compute_sums<T, T>(matrix, along, v, outputs, depth, buffer, kernels.dots,
+                           kernels.add_rows);
 }
 
 // Applies the epilogue, except for slope_of, to a range of sums and stores the results. c_stride
