@@ -5,8 +5,8 @@
 // rows x 2 registers. With 32 registers (AVX-512 and NEON), a tile has 14 x 2 accumulators and
 // registers for b and the broadcast. With 16 registers (AVX2 and SSE), a tile has 6 x 2
 // accumulators. A tile of 14 x 32 floats loads 184 bytes per step for 448 multiply-adds, so L2 is
-// fast enough. c is accessed once per block of depth. Tiles with fewer rows process the last rows
-// of c, and tiles one vector wide process the last columns.
+// fast enough if the elements of b are prefetched. c is accessed once per block of depth. Tiles
+// with fewer rows process the last rows of c, and tiles one vector wide process the last columns.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -33,6 +33,9 @@ inline constexpr int kTileRows = 6;
 static_assert(kTileRows <= kMaxTileRows);
 static_assert(2 * Pack::kLanes <= kMaxTileColumns);
 
+// The distance from the current step to the step whose elements are prefetched.
+inline constexpr std::int64_t kAhead = 12;
+
 template <class T, int kRows, int kVectors>
 void tile(std::int64_t depth, const T* HWY_RESTRICT a, std::int64_t a_step, const T* HWY_RESTRICT b,
           std::int64_t b_step, T* HWY_RESTRICT c, std::int64_t c_step, bool add) {
@@ -44,17 +47,31 @@ void tile(std::int64_t depth, const T* HWY_RESTRICT a, std::int64_t a_step, cons
         HWY_UNROLL(2)
         for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
     }
+    // The CPU itself prefetches a packed a.
+    const std::int64_t a_ahead = a_step == kRows ? 0 : kAhead * a_step;
+    // A multiply-add of AVX-512 can load and broadcast an element itself. Compilers use that if
+    // each loaded element has one use, so half of the rows load their element twice. This balances
+    // the numbers of loads and of instructions.
+    const T* again = a;
+#if HWY_TARGET <= HWY_AVX3
+    asm("" : "+r"(again));  // hides that the pointers are equal
+#endif
     for (std::int64_t p = 0; p < depth; ++p) {
         StoredVec<decltype(d)> row[kVectors];
         HWY_UNROLL(2)
-        for (int j = 0; j < kVectors; ++j) row[j] = hn::LoadU(d, b + j * kLanes);
+        for (int j = 0; j < kVectors; ++j) {
+            row[j] = hn::LoadU(d, b + j * kLanes);
+            hwy::Prefetch(b + kAhead * b_step + j * kLanes);
+        }
         HWY_UNROLL(16)
         for (int i = 0; i < kRows; ++i) {
-            const auto element = hn::Set(d, a[i]);
+            const T first = a[i], second = i % 2 == 0 ? again[i] : first;
             HWY_UNROLL(2)
-            for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::MulAdd(element, row[j], sum[i][j]);
+            for (int j = 0; j < kVectors; ++j)
+                sum[i][j] = hn::MulAdd(hn::Set(d, j == 0 ? first : second), row[j], sum[i][j]);
         }
-        a += a_step;
+        hwy::Prefetch(a + a_ahead);
+        a += a_step, again += a_step;
         b += b_step;
     }
     HWY_UNROLL(16)
