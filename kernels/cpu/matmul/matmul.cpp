@@ -1,9 +1,9 @@
 // Computes c = a b with blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication", 2008). A block of a and a block of b are packed into scratch memory. Register
 // tiles (gemm.cpp) iterate over them and accumulate c block by block along the depth. c is split
-// into rectangles, one per task. Each task packs the operands that it needs: this costs a few
-// percent of the multiplications, and tasks never wait for each other. An element's terms are added
-// in the order of the depth, in blocks that depend only on K and on the unit of the packed
+// into rectangles, one per task. If many tasks would pack the same operand, all threads pack it
+// before the tasks; otherwise, each task packs the operands that it needs. An element's terms are
+// added in the order of the depth, in blocks that depend only on K and on the unit of the packed
 // operands. The bits of c therefore do not depend on the split, which can depend on the number of
 // threads.
 //
@@ -24,6 +24,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cpu/matmul/gemm_grid.h"
 #include "kernels/cpu/matmul/operand_block.h"
 #include "kernels/walk.h"
 
@@ -35,14 +36,9 @@ namespace {
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
-// The maximum number of rows of a task (before rounding up to full tiles), which limits the sums
-// that a 16-bit c keeps in scratch memory.
-constexpr std::int64_t kMaxRows = 2048;
-// The minimum number of multiply-adds per thread if several threads are used.
-constexpr std::int64_t kParallel = std::int64_t{1} << 19;
-// A panel is not packed if at most this many tiles would share it and the operand has the panel's
-// layout in memory.
-constexpr std::int64_t kInPlaceReaders = 6;
+// The number of multiply-adds, or of packed units, that one thread computes without asking for more
+// work.
+constexpr std::int64_t kMultipliedAtOnce = std::int64_t{1} << 18, kPackedAtOnce = 1 << 15;
 
 // Splits n into the smallest number of parts with at most `most` elements. Returns the size of
 // equal parts, rounded up to a multiple of quantum, or n if n <= most.
@@ -79,55 +75,71 @@ class Product {
         if (epilogue.bias.data != nullptr)
             bias_ = load_lanes<T>(epilogue.bias.data, epilogue.bias.dtype,
                                   epilogue.bias.back_stride(1), n_, scratch_.take<T>(n_));
-        cut(num_threads());
+        cut();
     }
 
     void run() {
         const std::int64_t tasks = batches_ * row_cuts_ * column_cuts_;
         const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
-        const std::int64_t group = std::max<std::int64_t>(1, kSpeed * kParallel / 2 / work);
+        const std::int64_t group = std::max<std::int64_t>(1, kSpeed * kMultipliedAtOnce / work);
         const std::int64_t size = slot_size();
         const std::int64_t slots = slots_for(tasks, group);
         std::byte* const memory = scratch_.take<std::byte>(slots * size);
+        pack_shared();
         parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
             multiply(rectangle(task), memory + slot * size);
         });
     }
 
   private:
-    // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds. The
-    // estimate is the work of the busiest thread including padding, plus about a third of a
-    // multiply-add per packed element and a constant per rectangle. With several threads, a
-    // fraction of the work of one rectangle is added, because threads have different speeds.
-    void cut(std::int64_t threads) {
-        const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
-        threads =
-            std::min(threads, std::max<std::int64_t>(1, batches_ * work / (kSpeed * kParallel)));
-        const std::int64_t most = threads == 1 || batches_ >= 8 * threads ? 1 : 8 * threads;
-        double best = 0;
-        for (std::int64_t i = divide_up(m_, kMaxRows); i <= m_; i += 1 + i / 4) {
-            const std::int64_t rows = std::min(m_, round_up(divide_up(m_, i), kernels_.max_rows));
-            for (std::int64_t j = 1; j <= n_ && (j == 1 || i * j <= most); j += 1 + j / 4) {
-                const std::int64_t columns =
-                    std::min(n_, round_up(divide_up(n_, j), kernels_.lanes));
-                const std::int64_t tasks = batches_ * divide_up(m_, rows) * divide_up(n_, columns);
-                const double cost =
-                    (divide_up(tasks, threads) + (threads > 1 ? 0.15 : 0)) * cost_of(rows, columns);
-                if (best != 0 && cost >= best) continue;
-                best = cost;
-                rows_ = rows, columns_ = columns;
-            }
-            if (i >= most) break;
-        }
+    void cut() {
+        const GridProblem problem = {
+            .m = m_,
+            .n = n_,
+            .depth = units_of<Unit>(k_),
+            .batches = batches_,
+            .max_rows = kernels_.max_rows,
+            .row_quantum = kRowQuantum,
+            .lanes = kernels_.lanes,
+            .max_columns = kColumns,
+            .speed = kSpeed,
+            .a_in_place = !kIsAmx<Unit> && Block<Unit>::is_packed(lines_of_a(0, 0)),
+            .b_in_place = Block<Unit>::is_packed(lines_of_b(0, 0)),
+            .can_share = !kIsAmx<Unit>};
+        grid_ = choose_grid(problem, num_threads());
+        rows_ = grid_.rows, columns_ = grid_.columns;
         row_cuts_ = divide_up(m_, rows_), column_cuts_ = divide_up(n_, columns_);
     }
-    double cost_of(std::int64_t rows, std::int64_t columns) const {
-        const double vectors = static_cast<double>(divide_up(columns, kernels_.lanes));
-        const double padded_rows = static_cast<double>(round_up(rows, kRowQuantum));
-        const double packed = static_cast<double>(rows * divide_up(columns, kColumns) + columns);
-        return static_cast<double>(units_of<Unit>(k_)) *
-                   (vectors * padded_rows + kSpeed * packed / 3) +
-               3000 * kSpeed;
+
+    // Packs the operands that tasks share.
+    void pack_shared() {
+        if (grid_.shares_a) shared_a_ = {lines_of_a(0, 0), m_, k_, depth_, a_width(), kRowQuantum};
+        if (grid_.shares_b) shared_b_ = {lines_of_b(0, 0), n_, k_, depth_, width_, kernels_.lanes};
+        const std::int64_t of_a = shared_a_.tasks(), tasks = of_a + shared_b_.tasks();
+        if (tasks == 0) return;
+        shared_a_.set_memory(scratch_.take<Unit>(shared_a_.size()));
+        shared_b_.set_memory(scratch_.take<Unit>(shared_b_.size()));
+        const std::int64_t group = divide_up(kPackedAtOnce, depth_ * width_);
+        const std::int64_t slots = slots_for(tasks, group);
+        const std::int64_t buffer_size = pack_buffer(std::max(a_width(), width_), depth_);
+        Unit* const buffers = scratch_.take<Unit>(slots * buffer_size);
+        parallel_slots(tasks, group, slots, [&](std::int64_t task, std::int64_t slot) {
+            Unit* const buffer = buffers + slot * buffer_size;
+            if (task < of_a)
+                shared_a_.pack(task, buffer);
+            else
+                shared_b_.pack(task - of_a, buffer);
+        });
+    }
+    std::int64_t a_width() const { return kernels_.max_rows; }
+    // Return the lines of an operand from depth p. The first line begins at an offset.
+    Lines lines_of_a(std::int64_t offset, std::int64_t p) const {
+        return {at(a_.data, a_.dtype, offset + p * a_.back_stride(1)), a_.dtype, a_.back_stride(2),
+                a_.back_stride(1)};
+    }
+    Lines lines_of_b(std::int64_t offset, std::int64_t p) const {
+        return {at(b_.data, b_.dtype, offset + p * b_.back_stride(2)), b_.dtype, b_.back_stride(1),
+                b_.back_stride(2)};
     }
 
     Rectangle rectangle(std::int64_t task) const {
@@ -146,9 +158,11 @@ class Product {
     // sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
-    std::int64_t a_size() const { return round_up(a_rows(), kRowQuantum) * units_of<Unit>(depth_); }
+    std::int64_t a_size() const {
+        return grid_.shares_a ? 0 : round_up(a_rows(), kRowQuantum) * units_of<Unit>(depth_);
+    }
     std::int64_t b_size() const {
-        return round_up(b_columns(), kernels_.lanes) * units_of<Unit>(depth_);
+        return grid_.shares_b ? 0 : round_up(b_columns(), kernels_.lanes) * units_of<Unit>(depth_);
     }
     std::int64_t buffer_size() const {
         return pack_buffer(std::max(a_rows(), b_columns()), depth_);
@@ -183,18 +197,16 @@ class Product {
             std::int64_t p = 0;
             do {
                 const std::int64_t depth = std::min(depth_, k_ - p);
-                const std::int64_t b_at = b_start + j * b_.back_stride(1) + p * b_.back_stride(2);
-                b.set({at(b_.data, b_.dtype, b_at), b_.dtype, b_.back_stride(1), b_.back_stride(2)},
-                      columns, depth, width_, kernels_.lanes,
-                      r.rows <= kInPlaceReaders * kernels_.max_rows);
+                if (grid_.shares_b)
+                    b.set_packed(shared_b_.panel(p, r.column + j), columns, depth, width_,
+                                 kernels_.lanes);
+                else
+                    b.set(lines_of_b(b_start + j * b_.back_stride(1), p), columns, depth, width_,
+                          kernels_.lanes, r.rows <= kInPlaceReaders * kernels_.max_rows);
                 for (std::int64_t i = 0; i < r.rows; i += a_rows()) {
                     const std::int64_t rows = std::min(a_rows(), r.rows - i);
-                    const std::int64_t a_at =
-                        a_start + i * a_.back_stride(2) + p * a_.back_stride(1);
-                    a.set({at(a_.data, a_.dtype, a_at), a_.dtype, a_.back_stride(2),
-                           a_.back_stride(1)},
-                          rows, depth, kernels_.max_rows, kRowQuantum,
-                          columns <= kInPlaceReaders * width_);
+                    set_a(a, r.row + i, rows, lines_of_a(a_start + i * a_.back_stride(2), p), p,
+                          depth, columns <= kInPlaceReaders * width_ && r.rows <= kInPlaceRows);
                     const Rectangle block = {r.batch, r.row + i, rows, r.column + j, columns};
                     multiply_blocks(a, b, block, depth, p == 0, p + depth == k_,
                                     sums + i * sums_step());
@@ -203,6 +215,16 @@ class Product {
             } while (p < k_);
         }
         if (epilogue_.slope_of.data != nullptr) apply_slopes(r);
+    }
+
+    // Sets the block of a that begins with row i of its matrix.
+    void set_a(BlockOfA& a, std::int64_t i, std::int64_t rows, const Lines& lines, std::int64_t p,
+               std::int64_t depth, bool in_place) const {
+        if constexpr (!kIsAmx<Unit>) {
+            if (grid_.shares_a)
+                return a.set_packed(shared_a_.panel(p, i), rows, depth, a_width(), kRowQuantum);
+        }
+        a.set(lines, rows, depth, a_width(), kRowQuantum, in_place);
     }
 
     // Adds one block of depth to a rectangle of c. Iterates over tiles from top to bottom, then to
@@ -324,6 +346,8 @@ class Product {
     // The activation that is applied to a tile, or none if the product is multiplied by the slope
     // of an activation.
     Activation activation_ = Activation::none;
+    Grid grid_;
+    SharedOperand<Unit> shared_a_, shared_b_;
     std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };

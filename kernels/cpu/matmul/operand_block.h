@@ -21,6 +21,49 @@ struct Panel {
 template <class Unit>
 inline constexpr bool kIsAmx = std::is_same_v<Unit, AmxPair>;
 
+// An operand that is packed once for all tasks, in blocks along the depth. The panels of a block
+// are contiguous.
+template <class Unit>
+class SharedOperand {
+  public:
+    SharedOperand() = default;
+    // The operand has `extent` lines of k elements, and a block has `depth` elements of each line.
+    SharedOperand(const Lines& lines, std::int64_t extent, std::int64_t k, std::int64_t depth,
+                  std::int64_t width, std::int64_t quantum)
+        : lines_(lines),
+          extent_(extent),
+          k_(k),
+          depth_(depth),
+          width_(width),
+          quantum_(quantum),
+          panels_(divide_up(extent, width)) {}
+
+    // Returns the number of units that are packed.
+    std::int64_t size() const { return round_up(extent_, quantum_) * units_of<Unit>(k_); }
+    void set_memory(Unit* memory) { memory_ = memory; }
+
+    // Tasks pack one panel each, in any order.
+    std::int64_t tasks() const { return panels_ == 0 ? 0 : panels_ * divide_up(k_, depth_); }
+    void pack(std::int64_t task, Unit* buffer) const {
+        const std::int64_t p = task / panels_ * depth_, i = task % panels_ * width_;
+        const void* const data =
+            at(lines_.data, lines_.dtype, p * lines_.depth_stride + i * lines_.stride);
+        pack_panels({data, lines_.dtype, lines_.stride, lines_.depth_stride},
+                    std::min(width_, extent_ - i), std::min(depth_, k_ - p), width_, quantum_,
+                    panel(p, i), buffer);
+    }
+    // Returns the panel that begins with line i, of the block that begins at depth p.
+    Unit* panel(std::int64_t p, std::int64_t i) const {
+        return memory_ + round_up(extent_, quantum_) * (p / UnitTraits<Unit>::kTerms) +
+               i * units_of<Unit>(std::min(depth_, k_ - p));
+    }
+
+  private:
+    Lines lines_;
+    std::int64_t extent_ = 0, k_ = 0, depth_ = 1, width_ = 1, quantum_ = 1, panels_ = 0;
+    Unit* memory_ = nullptr;
+};
+
 // A block of one operand, either packed or read from the operand's own memory.
 template <class Unit>
 class Block {
@@ -29,8 +72,8 @@ class Block {
 
     void set(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
              std::int64_t quantum, bool in_place) {
-        lines_ = lines, extent_ = extent, units_ = units_of<Unit>(depth), width_ = width,
-        quantum_ = quantum;
+        set_packed(scratch_, extent, depth, width, quantum);
+        lines_ = lines;
         in_place_ = in_place && is_packed(lines);
         const std::int64_t packed_from = in_place_ ? extent / width * width : 0;
         Lines packed = lines;
@@ -39,22 +82,30 @@ class Block {
             pack_panels(packed, extent - packed_from, depth, width, quantum,
                         scratch_ + packed_from * units_, buffer_);
     }
-    // Returns the panel of the lines that begin with line i, a multiple of the width.
-    Panel<Unit> panel(std::int64_t i) const {
-        if (in_place_ && i + width_ <= extent_)
-            return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
-        return {scratch_ + i * units_, std::min(width_, round_up(extent_ - i, quantum_))};
+    // Uses packed panels.
+    void set_packed(const Unit* panels, std::int64_t extent, std::int64_t depth, std::int64_t width,
+                    std::int64_t quantum) {
+        packed_ = panels, extent_ = extent, units_ = units_of<Unit>(depth), width_ = width,
+        quantum_ = quantum;
+        in_place_ = false;
     }
-
-  private:
+    // Returns whether the layout of lines in memory is that of panels.
     static bool is_packed(const Lines& lines) {
         if constexpr (UnitTraits<Unit>::kTerms == 1)
             return is_lanes<Unit>(lines.dtype, lines.stride, 2);
         return false;
     }
+    // Returns the panel of the lines that begin with line i, a multiple of the width.
+    Panel<Unit> panel(std::int64_t i) const {
+        if (in_place_ && i + width_ <= extent_)
+            return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
+        return {packed_ + i * units_, std::min(width_, round_up(extent_ - i, quantum_))};
+    }
 
+  private:
     Unit* scratch_;
     Unit* buffer_;
+    const Unit* packed_ = nullptr;
     Lines lines_;
     std::int64_t extent_ = 0, units_ = 0, width_ = 1, quantum_ = 1;
     bool in_place_ = false;
