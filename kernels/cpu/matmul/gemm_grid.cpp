@@ -28,10 +28,11 @@ struct OperandCost {
     double shared_in_l2 = 0.1, shared = 1;
 };
 
-OperandCost operand_cost(const GridProblem& p) {
-    // Packing takes less of the time of AMX's products than the instructions suggest.
-    return {.packed = p.speed == 1 ? 1.5 : 1. / 3};
-}
+// Returns whether tasks can share operands. With AMX, sharing them was not faster.
+bool can_share(const GridProblem& p) { return p.speed == 1; }
+
+// With AMX, few large tasks were as fast as other grids, and a low cost of packing selects them.
+OperandCost operand_cost(const GridProblem& p) { return {.packed = can_share(p) ? 1.5 : 1. / 3}; }
 
 // Returns the estimated time of a task.
 double task_cost(const GridProblem& p, const Grid& grid) {
@@ -58,7 +59,7 @@ double task_cost(const GridProblem& p, const Grid& grid) {
 // have different speeds.
 double grid_cost(const GridProblem& p, const Grid& grid, std::int64_t threads) {
     const std::int64_t tasks = p.batches * divide_up(p.m, grid.rows) * divide_up(p.n, grid.columns);
-    const double part = threads == 1 ? 0 : p.can_share ? 0.3 : 0.15;
+    const double part = threads == 1 ? 0 : can_share(p) ? 0.3 : 0.15;
     const double time =
         (static_cast<double>(divide_up(tasks, threads)) + part) * task_cost(p, grid);
     if (!grid.shares_a && !grid.shares_b) return time;
@@ -86,7 +87,7 @@ Grid choose_grid(const GridProblem& p, std::int64_t threads) {
         for (std::int64_t j = 1; j <= p.n && (j == 1 || i * j <= most); j += 1 + j / 4) {
             const std::int64_t columns = std::min(p.n, round_up(divide_up(p.n, j), p.lanes));
             consider({rows, columns});
-            if (!p.can_share || threads == 1 || p.batches > 1) continue;
+            if (!can_share(p) || threads == 1 || p.batches > 1) continue;
             // An operand is shared only if several tasks read it. The columns of a task begin with
             // a full panel.
             const bool a = columns < p.n && p.m * p.depth <= kMaxShared;

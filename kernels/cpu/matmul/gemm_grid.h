@@ -20,7 +20,6 @@ struct GridProblem {
     std::int64_t max_columns;                   // of a block of b
     std::int64_t speed;                         // UnitTraits::kSpeed
     bool a_in_place, b_in_place;                // whether operands have the layout of panels
-    bool can_share;                             // whether tasks can share operands
 };
 
 // The rectangles of c that tasks compute, and the operands that are packed once for all tasks.

@@ -80,7 +80,8 @@ class Product {
 
     void run() {
         const std::int64_t tasks = batches_ * row_cuts_ * column_cuts_;
-        const std::int64_t work = rows_ * columns_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
+        const std::int64_t work =
+            grid_.rows * grid_.columns * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         const std::int64_t group = std::max<std::int64_t>(1, kSpeed * kMultipliedAtOnce / work);
         const std::int64_t size = slot_size();
         const std::int64_t slots = slots_for(tasks, group);
@@ -104,11 +105,9 @@ class Product {
             .max_columns = kColumns,
             .speed = kSpeed,
             .a_in_place = !kIsAmx<Unit> && Block<Unit>::is_packed(lines_of_a(0, 0)),
-            .b_in_place = Block<Unit>::is_packed(lines_of_b(0, 0)),
-            .can_share = !kIsAmx<Unit>};
+            .b_in_place = Block<Unit>::is_packed(lines_of_b(0, 0))};
         grid_ = choose_grid(problem, num_threads());
-        rows_ = grid_.rows, columns_ = grid_.columns;
-        row_cuts_ = divide_up(m_, rows_), column_cuts_ = divide_up(n_, columns_);
+        row_cuts_ = divide_up(m_, grid_.rows), column_cuts_ = divide_up(n_, grid_.columns);
     }
 
     // Packs the operands that tasks share.
@@ -144,20 +143,20 @@ class Product {
 
     Rectangle rectangle(std::int64_t task) const {
         Rectangle r;
-        r.column = task % column_cuts_ * columns_;
+        r.column = task % column_cuts_ * grid_.columns;
         task /= column_cuts_;
-        r.row = task % row_cuts_ * rows_;
+        r.row = task % row_cuts_ * grid_.rows;
         r.batch = task / row_cuts_;
-        r.rows = std::min(rows_, m_ - r.row);
-        r.columns = std::min(columns_, n_ - r.column);
+        r.rows = std::min(grid_.rows, m_ - r.row);
+        r.columns = std::min(grid_.columns, n_ - r.column);
         return r;
     }
 
     // Return the sizes of the parts of a slot's scratch memory. (Tasks that run at the same time
     // use different slots.) The parts are the blocks of a and b, the conversion buffer, and the
     // sums.
-    std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
-    std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
+    std::int64_t a_rows() const { return even_part(grid_.rows, kRows, kernels_.max_rows); }
+    std::int64_t b_columns() const { return even_part(grid_.columns, kColumns, width_); }
     std::int64_t a_size() const {
         return grid_.shares_a ? 0 : round_up(a_rows(), kRowQuantum) * units_of<Unit>(depth_);
     }
@@ -169,7 +168,7 @@ class Product {
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
     std::int64_t sums_size() const {
-        return keeps_sums_ ? round_up(rows_, kRowQuantum) * sums_step() : 0;
+        return keeps_sums_ ? round_up(grid_.rows, kRowQuantum) * sums_step() : 0;
     }
     // Returns the size of `count` elements in bytes, rounded up to a multiple of 64, the alignment
     // of every part.
@@ -348,7 +347,6 @@ class Product {
     Activation activation_ = Activation::none;
     Grid grid_;
     SharedOperand<Unit> shared_a_, shared_b_;
-    std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
 
