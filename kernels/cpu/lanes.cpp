@@ -8,6 +8,8 @@
 //
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,6 +28,7 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
     const hn::Rebind<std::uint16_t, FloatTag> d16;
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
+        hwy::Prefetch(x + i + 512);
         const Pack pack = Pack::load(x + i);
         const auto bits = hn::BitCast(d32, pack.v);
         const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));

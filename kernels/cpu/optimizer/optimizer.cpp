@@ -20,6 +20,8 @@
 #include <cmath>
 #include <utility>
 
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/optimizer/update_span.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/rules/optimizer_steps.h"
@@ -45,11 +47,20 @@ HWY_INLINE void update_pack(const typename Rule::template Factors<Pack>& k,
     p.store(span.p + i, rest...);
 }
 
+// The distance from the current element to the element that is prefetched.
+inline constexpr std::int64_t kPrefetch = 512;
+
 template <class Rule, int kMode>
 HWY_INLINE void update_in_mode(const StepOf<Rule>& step, const UpdateSpan<float>& span) {
     const auto k = factors_in<Rule, Pack>(step);
     std::int64_t i = 0;
-    for (; i + Pack::kLanes <= span.n; i += Pack::kLanes) update_pack<Rule, kMode>(k, span, i);
+    for (; i + Pack::kLanes <= span.n; i += Pack::kLanes) {
+        hwy::Prefetch(span.p + i + kPrefetch);
+        hwy::Prefetch(span.g + i + kPrefetch);
+        for (unsigned a = 0; a < 3; ++a)
+            if ((Rule::arrays(kMode) >> a & 1U) != 0) hwy::Prefetch(span.state[a] + i + kPrefetch);
+        update_pack<Rule, kMode>(k, span, i);
+    }
     if (i < span.n) update_pack<Rule, kMode>(k, span, i, span.n - i);
 }
 

@@ -42,27 +42,44 @@ CopyRow copy_row_of(std::int64_t size) {
     }
 }
 
-void copy_same_type(ConstView x, View y) {
+// Calls piece(from, from_stride, to, to_stride, n) for pieces of rows, each with n <= kTask
+// elements.
+template <class Piece>
+void for_each_piece(ConstView x, View y, Piece&& piece) {
     const Walk<2> walk({y, x});
     const std::int64_t width = walk.width();
     if (walk.rows() == 0 || width == 0) return;
-    const CopyRow row = copy_row_of(size_of(y.dtype));
     const std::int64_t parts = (width + kTask - 1) / kTask;
     const std::int64_t grain = std::max<std::int64_t>(1, kTask / width);
     parallel_ranges(walk.rows() * parts, grain, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t task = first; task < last; ++task) {
             const auto offsets = walk.offsets(task / parts);
             const std::int64_t begin = task % parts * kTask;
-            row(at(x.data, x.dtype, offsets[1] + begin * walk.stride(1)), walk.stride(1),
-                at(y.data, y.dtype, offsets[0] + begin * walk.stride(0)), walk.stride(0),
-                std::min(kTask, width - begin));
+            piece(at(x.data, x.dtype, offsets[1] + begin * walk.stride(1)), walk.stride(1),
+                  at(y.data, y.dtype, offsets[0] + begin * walk.stride(0)), walk.stride(0),
+                  std::min(kTask, width - begin));
         }
     });
 }
 
-template <class T>
-void identity(const void*, const void* const* in, void* out, std::int64_t n) {
-    if (in[0] != out) std::memcpy(out, in[0], static_cast<std::size_t>(n) * sizeof(T));
+// Converts the elements to Lane, and then to the dtype of y.
+template <class Lane>
+void convert(ConstView x, View y) {
+    const DType from_dtype = x.dtype, to_dtype = y.dtype;
+    for_each_piece(x, y,
+                   [=](const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
+                       std::int64_t n) {
+                       alignas(64) Lane buffer[kBlock];
+                       const bool direct = is_lanes<Lane>(to_dtype, to_stride, n);
+                       for (std::int64_t i = 0; i < n; i += kBlock) {
+                           const std::int64_t count = std::min(kBlock, n - i);
+                           void* const out = at(to, to_dtype, i * to_stride);
+                           const Lane* lanes = load_lanes<Lane>(
+                               at(from, from_dtype, i * from_stride), from_dtype, from_stride,
+                               count, direct ? static_cast<Lane*>(out) : buffer);
+                           store_lanes<Lane>(lanes, out, to_dtype, to_stride, count);
+                       }
+                   });
 }
 
 void to_f32(const void*, const void* const* in, void* out, std::int64_t n) {
@@ -79,27 +96,20 @@ void store_constant(const void* value, const void* const*, void* out, std::int64
 }  // namespace
 
 void copy(Cpu& on, ConstView x, View y) {
-    if (x.dtype == y.dtype) return copy_same_type(x, y);
+    if (x.dtype == y.dtype) return for_each_piece(x, y, copy_row_of(size_of(y.dtype)));
     // The lane type is i64 for two integer dtypes, f32 if both dtypes are f32, f16 or bf16, and f64
     // otherwise. From i64 to f32, f16 or bf16, the lanes are converted from i64 to f32, because f64
     // would round values beyond 2^53 once more.
     const bool small =
         (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
     const bool whole = is_integral(x.dtype) && is_integral(y.dtype);
-    if (whole) {
-        const SpanInput in[] = {{x, DType::i64}};
-        return run_spans(on, identity<std::int64_t>, nullptr, in, 1, {y, DType::i64});
-    }
-    if (small) {
-        const SpanInput in[] = {{x, DType::f32}};
-        return run_spans(on, identity<float>, nullptr, in, 1, {y, DType::f32});
-    }
+    if (whole) return convert<std::int64_t>(x, y);
+    if (small) return convert<float>(x, y);
     if (x.dtype == DType::i64 && y.dtype != DType::f64) {
         const SpanInput in[] = {{x, DType::i64}};
         return run_spans(on, to_f32, nullptr, in, 1, {y, DType::f32});
     }
-    const SpanInput in[] = {{x, DType::f64}};
-    run_spans(on, identity<double>, nullptr, in, 1, {y, DType::f64});
+    convert<double>(x, y);
 }
 
 void fill(Cpu& on, double value, View y) {

@@ -14,6 +14,8 @@
 //
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,6 +32,10 @@ HWY_INLINE hn::Vec<DoubleTag> add_lanes(const float* x, hn::Vec<DoubleTag> sum) 
     return hn::Add(sum, hn::Abs(wide));
 }
 
+// The distance from the current element to the element that is prefetched. The CPU itself
+// prefetches less far ahead, which was 1.4 times slower.
+inline constexpr std::int64_t kPrefetch = 512;
+
 template <bool kSquares>
 HWY_INLINE double sum_f32(const float* x, std::int64_t n) {
     const DoubleTag d;
@@ -37,6 +43,7 @@ HWY_INLINE double sum_f32(const float* x, std::int64_t n) {
     auto even = hn::Zero(d), odd = hn::Zero(d);
     std::int64_t i = 0;
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+        hwy::Prefetch(x + i + kPrefetch);
         even = add_lanes<kSquares>(x + i, even);
         odd = add_lanes<kSquares>(x + i + kLanes, odd);
     }

@@ -59,13 +59,15 @@ void run(Span span, const void* formula, const SpanInput* in, const SpanOutput& 
     const auto run_range = [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
         const auto offsets = walk.offsets(row);
         Buffer buffers[kInputs + 1];
+        const void* lanes[kInputs == 0 ? 1 : kInputs];
         for (std::int64_t i = begin; i < end; i += block) {
             const std::int64_t n = std::min(block, end - i);
-            const void* lanes[kInputs == 0 ? 1 : kInputs];
             for (int k = 0; k < kInputs; ++k) {
                 const ConstView& v = in[k].view;
                 const DType dtype = stored(v.dtype, in[k].lane);
                 const std::int64_t stride = walk.stride(k + 1);
+                // A repeated element fills the buffer only once.
+                if (stride == 0 && i > begin) continue;
                 const void* from = at(v.data, dtype, offsets[k + 1] + i * stride);
                 if (all_direct) {
                     lanes[k] = from;
