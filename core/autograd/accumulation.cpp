@@ -5,6 +5,9 @@
 #include "core/ops.h"
 
 namespace axle::autograd {
+
+extern thread_local std::shared_ptr<Node> running;
+
 namespace {
 
 bool exclusively_owned(const Tensor& t) {
@@ -20,6 +23,14 @@ void add_to(Tensor& sum, Tensor g, bool create_graph) {
         sum.add_(g);
     else
         sum = add(sum, g);
+}
+
+Tensor* sum_to_extend(int input) {
+    if (running == nullptr || grad_enabled() || is_anomaly_detection_enabled()) return nullptr;
+    const Edge& edge = running->inputs[static_cast<std::size_t>(input)];
+    if (edge.leaf == nullptr) return nullptr;
+    Tensor& sum = edge.leaf->autograd->incoming;
+    return sum.defined() && exclusively_owned(sum) ? &sum : nullptr;
 }
 
 Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "core/autograd/accumulation.h"
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/check.h"
@@ -48,22 +49,36 @@ Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const 
                   });
 }
 
-// Returns the gradient of embedding, [rows, width], in f32 if dy is f16 or bf16. This gradient can
-// itself be differentiated. Throws ValueError if ids on a GPU have more than kMaxSortedElements
-// elements.
-Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
-                          std::int64_t padding) {
+// Computes the gradient of embedding in dweight, [rows, width], or adds it to dweight. Throws
+// ValueError if ids on a GPU have more than kMaxSortedElements elements.
+void write_embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t padding,
+                              Tensor& dweight, bool accumulate) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
     if (dy.device().is_cuda() && n > kernels::kMaxSortedElements)
         throw ValueError(str("embedding: backward on a GPU supports at most ",
                              kernels::kMaxSortedElements, " ids: ids ", ids.shape(),
                              "; use a smaller batch"));
-    Tensor dweight = empty(
-        {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
     const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});
     launch(dy.device(), [&](auto& on) {
-        kernels::embedding_backward(on, flat_dy.view(), flat_ids.view(), padding, dweight.view());
+        kernels::embedding_backward(on, flat_dy.view(), flat_ids.view(), padding, dweight.view(),
+                                    accumulate);
     });
+}
+
+// Returns the gradient of embedding, [rows, width], in f32 if dy is f16 or bf16. This gradient can
+// itself be differentiated.
+Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
+                          std::int64_t padding) {
+    const DType dtype = is_half(dy.dtype()) ? f32 : dy.dtype();
+    // If the weight has another gradient, as a head with the same weight does, only the rows of the
+    // ids change.
+    Tensor* const sum = autograd::sum_to_extend(0);
+    if (sum != nullptr && sum->dtype() == dtype) {
+        write_embedding_gradient(dy, ids, padding, *sum, true);
+        return {};
+    }
+    Tensor dweight = empty({rows, dy.size(-1)}, {.dtype = dtype, .device = dy.device()});
+    write_embedding_gradient(dy, ids, padding, dweight, false);
     return record("embedding_gradient", dweight, {dy},
                   [ids = saved(ids), padding](const Grads& dz, Needs) -> Grads {
                       const Tensor rows_of_dz = embedding(ids, dz[0]);

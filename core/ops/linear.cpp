@@ -36,7 +36,9 @@ Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, 
         const profiler::OpScope scope("matmul");
         dw = empty({a.size(0), columns.size(1)}, {.dtype = dtype, .device = dz.device()});
         launch(dz.device(), [&](auto& on) {
-            if (!db.defined()) return kernels::matmul(on, a.view(), columns.view(), dw.view());
+            if (!db.defined())
+                return kernels::matmul(on, a.view(), columns.view(), dw.view(),
+                                       {.bypasses_caches = true});
             Tensor c = stored_transposed ? transpose(dw, 0, 1) : dw;
             kernels::matmul_row_sum(on, transpose(dz, 0, 1).view(), x.view(), c.view(), db.view());
         });

@@ -46,11 +46,13 @@ enum class Scatter : std::uint8_t { replace, multiply, maximum, minimum };
 void scatter(Cpu& on, Scatter how, int dim, ConstView index, ConstView src, View y);
 void scatter(Cuda& on, Scatter how, int dim, ConstView index, ConstView src, View y);
 
-// Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. Row `padding` of
-// dweight is 0, unless padding is -1. ids is [n], where n is at most kMaxSortedElements
-// (kernels/ops/sort.h) on a GPU. dy is [n, width] and floating. dweight is [rows, width], f64 for
-// an f64 dy and f32 otherwise.
-void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
-void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
+// Computes dweight[r] = (accumulate ? dweight[r] : 0) + sum of dy[i] over all positions i with
+// ids[i] == r. The sum of row `padding` is 0, unless padding is -1. ids is [n], where n is at most
+// kMaxSortedElements (kernels/ops/sort.h) on a GPU. dy is [n, width] and floating. dweight is
+// [rows, width], f64 for an f64 dy and f32 otherwise.
+void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight,
+                        bool accumulate = false);
+void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight,
+                        bool accumulate = false);
 
 }  // namespace axle::kernels

@@ -21,6 +21,9 @@ struct MatmulEpilogue {
     // slope_of contains the arguments of the activation, or its results if the activation is relu.
     // It cannot be combined with `pre` and must not overlap c.
     ConstView slope_of = {};
+    // A hint: c is not read soon. A CPU then writes a large f32 c without reading it into the
+    // caches first, if the epilogue has no other members.
+    bool bypasses_caches = false;
 };
 
 // Computes c = a b, with a [..., M, K], b [..., K, N] and c [..., M, N]. All have the same number

@@ -14,7 +14,7 @@ namespace {
 // The results of linear_cross_entropy's only pass over the rows.
 struct LinearLoss {
     Tensor losses;       // one loss per row, [N]
-    Tensor dx, dweight;  // gradients of the sum of the losses, if requested
+    Tensor dx, dweight;  // gradients of the sum of the losses times `scale`, if requested
 };
 
 // Returns the number of rows per chunk. The logits of a chunk take at most 4 MiB, unless this is
@@ -26,9 +26,11 @@ std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
 }
 
 // Computes the losses chunk by chunk. The gradient of the logits overwrites the logits, unless the
-// dtype of the logits is wider than the dtype of x and weight.
+// dtype of the logits is wider than the dtype of x and weight. `scale` is a 0-d tensor of the wide
+// dtype.
 LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                         const CrossEntropyOptions& options, bool wants_dx, bool wants_dweight) {
+                         const Tensor& scale, const CrossEntropyOptions& options, bool wants_dx,
+                         bool wants_dweight) {
     const std::int64_t n = x.size(0), classes = weight.size(0);
     const DType wide = wide_dtype(x.dtype());
     const TensorOptions as_wide = {.dtype = wide, .device = x.device()};
@@ -45,7 +47,7 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
         wide == x.dtype()
             ? all_logits
             : Tensor::empty({rows, classes}, {.dtype = x.dtype(), .device = x.device()});
-    const Tensor all_lse = Tensor::empty({rows}, as_wide), one = ones({}, as_wide);
+    const Tensor all_lse = Tensor::empty({rows}, as_wide);
 
     for (std::int64_t first = 0; first < n; first += rows) {
         const std::int64_t count = std::min(rows, n - first);
@@ -59,17 +61,24 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
                                    lse.view());
             if (!wants_dx && !wants_dweight) return;
             kernels::cross_entropy_backward(on, logits.view(), chunk_targets.view(), lse.view(),
-                                            expand(one, {count}).view(), params, dlogits.view());
+                                            expand(scale, {count}).view(), params, dlogits.view());
             if (wants_dx) {
                 Tensor dx = result.dx.narrow(0, first, count);
                 kernels::matmul(on, dlogits.view(), weight.view(), dx.view());
             }
             if (wants_dweight)
                 kernels::matmul(on, dlogits.t().view(), part.view(), result.dweight.view(),
-                                {.accumulate = first > 0});
+                                {.accumulate = first > 0, .bypasses_caches = true});
         });
     }
     return result;
+}
+
+// Returns gradient * factor, for a 0-d factor. If the factor is 1, returns the gradient itself,
+// unless reading the factor would wait for a GPU.
+Tensor scaled(const Tensor& gradient, const Tensor& factor) {
+    if (factor.device().is_cpu() && factor.item() == 1) return gradient;
+    return mul(gradient, factor);
 }
 
 }  // namespace
@@ -100,34 +109,35 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     const DType result = result_dtype(x.dtype());
 
     const bool is_recorded = grad_enabled();
+    const DType wide = wide_dtype(x.dtype());
     Tensor y, divisor;
     LinearLoss pass;
     {
         const NoGrad no_grad;
-        pass = linear_losses(x, weight, targets, options, is_recorded && x.requires_grad(),
+        Tensor scale = ones({}, {.dtype = wide, .device = x.device()}), count;
+        if (options.reduction == Reduction::mean) {
+            count = valid_targets(targets, options.ignore_index, wide);
+            // The divisor is at least 1, which avoids 0 / 0 if there is no valid target. In this
+            // case the gradient of the sum is 0 too. In f16, the backward pass divides, so that
+            // gradients do not underflow before they are multiplied by the scale of the loss.
+            divisor = clamp(count, 1.0, std::nullopt);
+            if (x.dtype() != f16) scale = div(scale, std::exchange(divisor, {}));
+        }
+        pass = linear_losses(x, weight, targets, scale, options, is_recorded && x.requires_grad(),
                              is_recorded && weight.requires_grad());
         y = sum(pass.losses);
-        if (options.reduction == Reduction::mean) {
-            divisor = valid_targets(targets, options.ignore_index, y.dtype());
-            y = div(y, divisor);
-        }
+        if (count.defined()) y = div(y, count);
         y = to(y, result);
     }
-    // dx and dweight are gradients of the sum of the losses, so that 16-bit gradients do not
-    // underflow before loss scaling. The op is recorded with the operands from before the casts of
-    // autocast.
+    // The op is recorded with the operands from before the casts of autocast.
     return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
                       if (grad_enabled()) refuse_double_backward(kOp);
                       const Tensor by = divisor;
-                      Tensor factor = dy[0];
-                      // The divisor is at least 1, which avoids 0 / 0 if there is no valid target.
-                      // In this case the gradient of the sum is 0 too.
-                      if (by.defined())
-                          factor = div(to(factor, by.dtype()), clamp(by, 1.0, std::nullopt));
-                      return {needs[0] ? mul(dx, factor) : Tensor(),
-                              needs[1] ? mul(dweight, factor) : Tensor()};
+                      const Tensor factor = by.defined() ? div(to(dy[0], by.dtype()), by) : dy[0];
+                      return {needs[0] ? scaled(dx, factor) : Tensor(),
+                              needs[1] ? scaled(dweight, factor) : Tensor()};
                   });
 }
 

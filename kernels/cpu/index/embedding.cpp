@@ -76,21 +76,24 @@ void sum_rows(ConstView dy, const std::int64_t* positions, std::int64_t count, s
 }
 
 template <class Lane>
-void sum_by_row(ConstView dy, const std::int64_t* start, const std::int64_t* order, View dweight) {
+void sum_by_row(ConstView dy, const std::int64_t* start, const std::int64_t* order, View dweight,
+                bool accumulate) {
     const std::int64_t rows = dweight.shape[0], width = dweight.shape[1];
     const std::int64_t parts = (width + kBlock - 1) / kBlock;
     const std::int64_t grain = std::max<std::int64_t>(1, kTask / std::min(width, kBlock));
     parallel_ranges(rows * parts, grain, [&](std::int64_t first, std::int64_t last) {
-        alignas(64) Lane buffer[kBlock];
+        alignas(64) Lane buffer[kBlock], before[kBlock];
         for (std::int64_t piece = first; piece < last; ++piece) {
             // The blocks of one row are `rows` pieces apart, so that a row with many positions is
             // split between several tasks.
             const std::int64_t r = piece % rows, begin = piece / rows * kBlock;
+            if (accumulate && start[r] == start[r + 1]) continue;
             const std::int64_t n = std::min(kBlock, width - begin);
             const std::int64_t step = dweight.stride[1];
             Lane* out = dweight.as<Lane>() + r * dweight.stride[0] + begin * step;
-            Lane* to = step == 1 ? out : buffer;
+            Lane* to = step == 1 && !accumulate ? out : buffer;
             sum_rows(dy, order + start[r], start[r + 1] - start[r], begin, n, to);
+            if (accumulate) add(load_lanes<Lane>(out, dweight.dtype, step, n, before), to, n);
             store_lanes(to, out, dweight.dtype, step, n);
         }
     });
@@ -98,7 +101,8 @@ void sum_by_row(ConstView dy, const std::int64_t* start, const std::int64_t* ord
 
 }  // namespace
 
-void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight) {
+void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight,
+                        bool accumulate) {
     const std::int64_t rows = dweight.shape[0];
     if (rows == 0 || dweight.shape[1] == 0) return;
     Scratch scratch(on);
@@ -107,7 +111,7 @@ void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t paddi
     visit_index(ids.dtype,
                 [&]<class Index>() { sort_by_row<Index>(ids, rows, padding, start, order); });
     visit_f32_f64(dweight.dtype,
-                  [&]<class Lane>() { sum_by_row<Lane>(dy, start, order, dweight); });
+                  [&]<class Lane>() { sum_by_row<Lane>(dy, start, order, dweight, accumulate); });
 }
 
 }  // namespace axle::kernels

@@ -70,9 +70,9 @@ void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum) {
     };
     const bool by_columns = c.stride[0] == 1 && c.stride[1] != 1;
     if (by_columns)
-        matmul(on, transpose(b), transpose(a), transpose(c));
+        matmul(on, transpose(b), transpose(a), transpose(c), {.bypasses_caches = true});
     else
-        matmul(on, a, b, c);
+        matmul(on, a, b, c, {.bypasses_caches = true});
     column_sum(on, transpose(a), row_sum);
 }
 

@@ -175,6 +175,12 @@ template <>
 void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
                  std::int64_t columns, const TileFinish<double>& how);
 
+// Writes a tile to memory without reading `out` into the caches first. The rows of the tile and of
+// `out` are aligned to vectors, and `columns` is a number of whole vectors. Call hwy::FlushStream()
+// before another thread reads `out`.
+void stream_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                 float* out, std::int64_t out_step);
+
 // Computes c[i] *= activation'(slope_of[i]) for n elements. c and slope_of have the given dtype;
 // the computation is in f64 for f64 and in f32 otherwise.
 void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
@@ -255,6 +261,10 @@ void parallel_slots(std::int64_t tasks, std::int64_t group, std::int64_t slots, 
 
 // The largest M of products that vector_matmul() can compute with N > 1.
 inline constexpr std::int64_t kFewRows = 16;
+
+// Returns whether a product of a few rows and a large matrix b is faster if b is read in memory
+// order without packing.
+bool is_few_rows(const ConstView& a, const ConstView& b, const View& c);
 
 // Compute products without packing the operands: vector_matmul() if N is 1 or M is at most
 // kFewRows, integer_matmul() if the elements are integers.

@@ -52,6 +52,14 @@ void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
     });
 }
 
+void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                float* out, std::int64_t out_step) {
+    const FloatTag d;
+    for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; j += Pack::kLanes)
+            hn::Stream(hn::Load(d, tile + i * tile_step + j), d, out + i * out_step + j);
+}
+
 template <class F>
 void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
     std::int64_t i = 0;
@@ -81,6 +89,7 @@ namespace {
 
 AXLE_DISPATCH(finish_f32);
 AXLE_DISPATCH(slopes_f32);
+AXLE_DISPATCH(stream_f32);
 
 double activate(double x, Activation activation) {
     if (activation == Activation::none) return x;
@@ -123,6 +132,11 @@ void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
     const auto row = dtype == DType::f64 ? multiply_row<double> : multiply_row<float>;
     row(activation, dtype, c, c_stride, slope_of, slope_stride, n);
+}
+
+void stream_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                 float* out, std::int64_t out_step) {
+    AXLE_CALL(stream_f32)(tile, tile_step, rows, columns, out, out_step);
 }
 
 template <>

@@ -22,6 +22,8 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cpu/matmul/gemm_grid.h"
@@ -36,6 +38,10 @@ namespace {
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
+// The minimum number of elements of a matrix that is written without reading it into the caches
+// first. Smaller ones can stay in the caches until they are read.
+constexpr std::int64_t kStreamed = std::int64_t{1} << 19;
+constexpr std::uintptr_t kVectorBytes = 64;  // of the largest vector
 // The number of multiply-adds, or of packed units, that one thread computes without asking for more
 // work.
 constexpr std::int64_t kMultipliedAtOnce = std::int64_t{1} << 18, kPackedAtOnce = 1 << 15;
@@ -75,6 +81,7 @@ class Product {
         if (epilogue.bias.data != nullptr)
             bias_ = load_lanes<T>(epilogue.bias.data, epilogue.bias.dtype,
                                   epilogue.bias.back_stride(1), n_, scratch_.take<T>(n_));
+        streams_c_ = can_stream();
         cut();
     }
 
@@ -93,6 +100,17 @@ class Product {
     }
 
   private:
+    // Returns whether c is large and each of its elements is written only once, in whole vectors.
+    bool can_stream() const {
+        const bool once = depth_ >= k_ && !finishes_ && !epilogue_.accumulate &&
+                          epilogue_.slope_of.data == nullptr;
+        const std::int64_t lanes = kernels_.lanes;
+        return epilogue_.bypasses_caches && once && c_in_place_ && c_.dtype == DType::f32 &&
+               c_.ndim == 2 && m_ * n_ >= kStreamed && n_ % lanes == 0 &&
+               c_.back_stride(2) % lanes == 0 &&
+               reinterpret_cast<std::uintptr_t>(c_.data) % kVectorBytes == 0;
+    }
+
     void cut() {
         const GridProblem problem = {
             .m = m_,
@@ -249,18 +267,28 @@ class Product {
                 bool add = false;
                 if (keeps_sums_) {
                     to = sums + i * sums_step() + j, step = sums_step(), add = !first;
-                } else if (c_in_place_ && rows == kRowQuantum * quanta &&
+                } else if (c_in_place_ && !streams_c_ && rows == kRowQuantum * quanta &&
                            columns == vectors * kernels_.lanes && !(last && finishes_)) {
                     to = c_.as<T>() + c_start + part.row * c_.back_stride(2) + part.column;
                     step = c_.back_stride(2), add = add_c;
                 }
                 tile(units_of<Unit>(depth), a_panel.data, a_panel.step, b_panel.data, b_panel.step,
                      to, step, add);
-                if (to == buffer || (keeps_sums_ && last))
+                if (streams_c_)
+                    stream(to, part);
+                else if (to == buffer || (keeps_sums_ && last))
                     finish(to, step, part, c_start, add_c && !keeps_sums_, last);
             }
         }
         if constexpr (kIsAmx<Unit>) kernels_.stop();
+        if (streams_c_) hwy::FlushStream();
+    }
+
+    void stream(const T* tile, const Rectangle& part) const {
+        if constexpr (std::is_same_v<T, float>)
+            stream_tile(tile, width_, part.rows, part.columns,
+                        c_.as<float>() + part.row * c_.back_stride(2) + part.column,
+                        c_.back_stride(2));
     }
 
     // Multiplies a complete rectangle by slopes. The rows of a tile are short and far apart, so
@@ -340,6 +368,7 @@ class Product {
     std::int64_t depth_;  // depth of a block
     bool c_in_place_;     // whether tiles are accumulated in c itself
     bool keeps_sums_;     // whether tiles are accumulated in scratch memory
+    bool streams_c_;      // whether c is written without reading it into the caches first
     bool finishes_;       // whether an epilogue is applied to the sums
     const T* bias_ = nullptr;
     // The activation that is applied to a tile, or none if the product is multiplied by the slope
@@ -349,17 +378,6 @@ class Product {
     SharedOperand<Unit> shared_a_, shared_b_;
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;
 };
-
-// Returns whether a product of a few rows and a large matrix b is faster if b is read in memory
-// order without packing.
-bool is_few_rows(const ConstView& a, const ConstView& b, const View& c) {
-    constexpr std::int64_t kLarge = std::int64_t{1} << 18;  // elements
-    // Dot products are slower than sums of lines, and bf16 instructions make larger products
-    // faster than the conversion of b.
-    const bool along = std::abs(b.back_stride(2)) < std::abs(b.back_stride(1));
-    const std::int64_t most = kFewRows / (along ? 2 : 1) / (b.dtype == DType::bf16 ? 2 : 1);
-    return c.ndim == 2 && c.back(2) <= most && a.back(1) * c.back(1) >= kLarge;
-}
 
 }  // namespace
 

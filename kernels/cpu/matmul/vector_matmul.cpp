@@ -236,6 +236,15 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
 
 }  // namespace
 
+bool is_few_rows(const ConstView& a, const ConstView& b, const View& c) {
+    constexpr std::int64_t kLarge = std::int64_t{1} << 18;  // elements
+    // Dot products are slower than sums of lines, and bf16 instructions make larger products
+    // faster than the conversion of b.
+    const bool along = std::abs(b.back_stride(2)) < std::abs(b.back_stride(1));
+    const std::int64_t most = kFewRows / (along ? 2 : 1) / (b.dtype == DType::bf16 ? 2 : 1);
+    return c.ndim == 2 && c.back(2) <= most && a.back(1) * c.back(1) >= kLarge;
+}
+
 void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                    const MatmulEpilogue& epilogue) {
     if (a.dtype == DType::f64 || c.dtype == DType::f64) return run<double>(on, a, b, c, epilogue);

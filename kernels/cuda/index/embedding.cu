@@ -57,12 +57,14 @@ struct Matrix {
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,
-             std::int64_t width, Matrix from, const T* dy, Matrix to, Compute<T>* dweight) {
+             std::int64_t width, Matrix from, const T* dy, Matrix to, Compute<T>* dweight,
+             bool accumulate) {
     using C = Compute<T>;
     const std::int64_t packs = width / kN;
     for (std::int64_t t = thread_in_grid(); t < rows * packs; t += threads_in_grid()) {
         const std::int64_t row = t / packs, column = (t - row * packs) * kN;
         const Bounds all = bounds[row];
+        if (accumulate && all.begin == all.end) continue;
         const T* const x = dy + column * from.column_stride;
         C sum[kN] = {};
         for (std::int64_t i = all.begin; i < all.end; i += kAhead) {
@@ -81,9 +83,10 @@ __global__ void __launch_bounds__(kSumThreads)
         constexpr int kOut = kN < kPack<C> ? kN : kPack<C>;
 #pragma unroll
         for (int j = 0; j < kN; j += kOut) {
-            Pack<C, kOut> pack;
+            Pack<C, kOut> pack = {};
+            if (accumulate) pack = load_pack<C, kOut>(y + j);
 #pragma unroll
-            for (int k = 0; k < kOut; ++k) pack.at[k] = sum[j + k];
+            for (int k = 0; k < kOut; ++k) pack.at[k] += sum[j + k];
             store_pack(y + j, pack);
         }
     }
@@ -91,7 +94,8 @@ __global__ void __launch_bounds__(kSumThreads)
 
 }  // namespace
 
-void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight) {
+void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight,
+                        bool accumulate) {
     const std::int64_t rows = dweight.shape[0], width = dweight.shape[1], n = ids.shape[0];
     if (rows == 0 || width == 0) return;
     DeviceScratch scratch(on);
@@ -115,7 +119,8 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
             // numbers of positions.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
-                  sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());
+                  sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>(),
+                  accumulate);
         };
         const bool dense = from.column_stride == 1 && to.column_stride == 1 &&
                            width % kPack<T> == 0 && packs<T>(dy.data, from.row_stride) &&
