@@ -59,6 +59,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <cstring>
 #include <type_traits>
 
 namespace axle::kernels {
@@ -117,6 +118,10 @@ const Lane* load_lanes(const void* data, DType dtype, std::int64_t stride, std::
 template <class Lane>
 void store_lanes(const Lane* lanes, void* data, DType dtype, std::int64_t stride, std::int64_t n) {
     if (lanes == data) return;
+    if (is_lanes<Lane>(dtype, stride, n)) {
+        std::memcpy(data, lanes, static_cast<std::size_t>(n) * sizeof(Lane));
+        return;
+    }
     if constexpr (std::is_same_v<Lane, float>) {
         if (stride == 1 && dtype == DType::bf16)
             return AXLE_CALL(narrow_bf16)(lanes, static_cast<BFloat16*>(data), n);

@@ -75,8 +75,8 @@ void forward_rows(const Job& job, const Rows& rows, Lane* memory) {
     Pieces<Lane> pieces{memory};
     Lane* const q = pieces.take(job.pitch * kRowBlock);
     Lane* const out = pieces.take(job.pitch * kRowBlock);
-    Lane* const k = pieces.take(job.pitch * kKeyBlock);
-    Lane* const v = pieces.take(job.pitch * kKeyBlock);
+    Lane* const k_memory = pieces.take(job.pitch * kKeyBlock);
+    Lane* const v_memory = pieces.take(job.pitch * kKeyBlock);
     Lane* const scores = pieces.take(kKeyBlock * kRowBlock);
     Lane* const mask_rows = pieces.take(kKeyBlock * kRowBlock);
     Lane* const tile = pieces.take(kKeyBlock * kRowBlock);
@@ -85,10 +85,10 @@ void forward_rows(const Job& job, const Rows& rows, Lane* memory) {
     Lane* const rescale = pieces.take(kRowBlock);
     const std::int64_t group = rows.h / job.heads_per_group();
 
-    load_rows(job.q, rows.b, rows.h, rows.first, rows.count, job.pitch, k);
-    std::fill(k + rows.count * job.pitch, k + rows.padded * job.pitch, Lane(0));
-    scale_block(k, rows.count * job.pitch, static_cast<Lane>(job.params.scale));
-    transpose(k, job.pitch, rows.padded, job.pitch, q, kRowBlock);
+    load_rows(job.q, rows.b, rows.h, rows.first, rows.count, job.pitch, k_memory);
+    std::fill(k_memory + rows.count * job.pitch, k_memory + rows.padded * job.pitch, Lane(0));
+    scale_block(k_memory, rows.count * job.pitch, static_cast<Lane>(job.params.scale));
+    transpose(k_memory, job.pitch, rows.padded, job.pitch, q, kRowBlock);
     std::fill(out, out + job.pitch * kRowBlock, Lane(0));
     std::fill(maximum, maximum + kRowBlock, kMinusInfinity<Lane>);
     std::fill(sum, sum + kRowBlock, Lane(0));
@@ -96,8 +96,8 @@ void forward_rows(const Job& job, const Rows& rows, Lane* memory) {
     for (Keys keys = keys_from(job, rows, 0); keys.begin < keys.end;
          keys = keys_from(job, rows, keys.end)) {
         const std::int64_t count = keys.end - keys.begin;
-        load_rows(job.k, rows.b, group, keys.begin, count, job.pitch, k);
-        load_rows(job.v, rows.b, group, keys.begin, count, job.pitch, v);
+        const auto k = rows_of(job.k, rows.b, group, keys.begin, count, job.pitch, k_memory);
+        const auto v = rows_of(job.v, rows.b, group, keys.begin, count, job.pitch, v_memory);
         score_tile(job, rows, keys, k, q, mask_rows, tile, scores);
         online_softmax(rows, keys, scores, maximum, sum, rescale);
         if (job.params.dropout_p > 0) {
@@ -106,14 +106,14 @@ void forward_rows(const Job& job, const Rows& rows, Lane* memory) {
                 (V::load(scores + i) * V::load(tile + i)).store(scores + i);
         }
         scale_columns(job.depth, keys.first_row, rows.padded, rescale, out);
-        product(job.depth, rows.padded - keys.first_row, count, v, std::int64_t{1}, job.pitch,
-                scores + keys.first_row, kRowBlock, out + keys.first_row, kRowBlock);
+        product(job.depth, rows.padded - keys.first_row, count, v.data, std::int64_t{1}, v.step,
+                scores + keys.first_row, kRowBlock, out + keys.first_row, kRowBlock, true);
     }
 
     finish_softmax(maximum, sum, rescale);
     scale_columns(job.depth, 0, rows.padded, rescale, out);
-    transpose(out, kRowBlock, job.pitch, rows.padded, k, job.pitch);
-    store_rows(k, job.pitch, rows.count, job.out_to, rows.b, rows.h, rows.first);
+    transpose(out, kRowBlock, job.pitch, rows.padded, k_memory, job.pitch);
+    store_rows(k_memory, job.pitch, rows.count, job.out_to, rows.b, rows.h, rows.first);
     const std::int64_t first = rows.b * job.lse_to.stride[0] + rows.h * job.lse_to.stride[1] +
                                rows.first * job.lse_to.stride[2];
     store_lanes<Lane>(maximum, at(job.lse_to.data, job.lse_to.dtype, first), job.lse_to.dtype,

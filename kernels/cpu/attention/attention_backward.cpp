@@ -47,7 +47,7 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
     const std::int64_t used = rows.count * job.pitch, padded = rows.padded * job.pitch;
     load_rows(job.q, rows.b, rows.h, rows.first, rows.count, job.pitch, m.q);
     load_rows(job.dout, rows.b, rows.h, rows.first, rows.count, job.pitch, m.dout);
-    load_rows(job.out, rows.b, rows.h, rows.first, rows.count, job.pitch, m.dq);
+    const auto out = rows_of(job.out, rows.b, rows.h, rows.first, rows.count, job.pitch, m.dq);
     std::fill(m.q + used, m.q + padded, Lane(0));
     std::fill(m.dout + used, m.dout + padded, Lane(0));
     scale_block(m.q, used, static_cast<Lane>(job.params.scale));
@@ -56,8 +56,9 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
     std::fill(m.delta, m.delta + kRowBlock, Lane(0));
     for (std::int64_t r = 0; r < rows.count; ++r) {
         V dot(Lane(0));
-        for (std::int64_t d = r * job.pitch; d < (r + 1) * job.pitch; d += V::kLanes)
-            dot = fma(V::load(m.dq + d), V::load(m.dout + d), dot);
+        for (std::int64_t d = 0; d < job.pitch; d += V::kLanes)
+            dot =
+                fma(V::load(out.data + r * out.step + d), V::load(m.dout + r * job.pitch + d), dot);
         m.delta[r] = sum_of(dot);
     }
     std::fill(m.dq, m.dq + used, Lane(0));
@@ -104,21 +105,20 @@ void backward_rows(const Job& job, const Rows& rows, const BackwardMemory<Lane>&
         const std::int64_t count = keys.end - keys.begin, from = keys.first_row;
         const std::int64_t seen = rows.count - from;
         load_rows(job.k, rows.b, group, keys.begin, count, pitch, m.k);
-        load_rows(job.v, rows.b, group, keys.begin, count, pitch, m.v);
-        score_tile(job, rows, keys, m.k, m.q_columns, m.mask_rows, m.tile, m.weights);
-        std::fill(m.gradients, m.gradients + count * kRowBlock, Lane(0));
-        product(count, rows.padded - from, job.depth, m.v, pitch, kOne, m.dout_columns + from,
-                kRowBlock, m.gradients + from, kRowBlock);
+        const auto v = rows_of(job.v, rows.b, group, keys.begin, count, pitch, m.v);
+        score_tile(job, rows, keys, {m.k, pitch}, m.q_columns, m.mask_rows, m.tile, m.weights);
+        product(count, rows.padded - from, job.depth, v.data, v.step, kOne, m.dout_columns + from,
+                kRowBlock, m.gradients + from, kRowBlock, false);
         score_gradients(job, rows, keys, m);
         if (job.dv.data != nullptr)
             product(count, pitch, seen, m.weights + from, kRowBlock, kOne, m.dout + from * pitch,
-                    pitch, dv + keys.begin * pitch, pitch);
+                    pitch, dv + keys.begin * pitch, pitch, true);
         if (job.dk.data != nullptr)
             product(count, pitch, seen, m.gradients + from, kRowBlock, kOne, m.q + from * pitch,
-                    pitch, dk + keys.begin * pitch, pitch);
+                    pitch, dk + keys.begin * pitch, pitch, true);
         if (job.dq.data != nullptr)
             product(seen, pitch, count, m.gradients + from, kOne, kRowBlock, m.k, pitch,
-                    m.dq + from * pitch, pitch);
+                    m.dq + from * pitch, pitch, true);
     }
     if (job.dq.data == nullptr) return;
     scale_block(m.dq, rows.count * pitch, static_cast<Lane>(job.params.scale));

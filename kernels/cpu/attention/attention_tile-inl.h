@@ -80,13 +80,13 @@ inline constexpr Lane kMinusInfinity = -std::numeric_limits<Lane>::infinity();
 
 static_assert(kStep % Pack::kLanes == 0 && kPad % Pack::kLanes == 0);
 
-// Computes c[m][n] += sum over k of a[m * a_row + k * a_column] b[k * b_row + n]. kRows rows of c
-// and kPacks packs of columns stay in registers.
+// Computes c[m][n] = (add ? c[m][n] : 0) + sum over k of a[m * a_row + k * a_column] b[k * b_row +
+// n]. kRows rows of c and kPacks packs of columns stay in registers.
 template <int kRows, int kPacks, class Lane>
 HWY_INLINE void product_registers(std::int64_t depth, const Lane* HWY_RESTRICT a,
                                   std::int64_t a_row, std::int64_t a_column,
                                   const Lane* HWY_RESTRICT b, std::int64_t b_row,
-                                  Lane* HWY_RESTRICT c, std::int64_t c_row) {
+                                  Lane* HWY_RESTRICT c, std::int64_t c_row, bool add) {
     using V = PackOf<Lane>;
     V sum[kRows][kPacks];
     HWY_UNROLL(8)
@@ -110,7 +110,7 @@ HWY_INLINE void product_registers(std::int64_t depth, const Lane* HWY_RESTRICT a
         HWY_UNROLL(4)
         for (int p = 0; p < kPacks; ++p) {
             Lane* const at_c = c + r * c_row + p * V::kLanes;
-            (V::load(at_c) + sum[r][p]).store(at_c);
+            (add ? V::load(at_c) + sum[r][p] : sum[r][p]).store(at_c);
         }
     }
 }
@@ -118,31 +118,38 @@ HWY_INLINE void product_registers(std::int64_t depth, const Lane* HWY_RESTRICT a
 template <int kPacks, class Lane>
 HWY_NOINLINE void product_columns(std::int64_t rows, std::int64_t depth, const Lane* a,
                                   std::int64_t a_row, std::int64_t a_column, const Lane* b,
-                                  std::int64_t b_row, Lane* c, std::int64_t c_row) {
+                                  std::int64_t b_row, Lane* c, std::int64_t c_row, bool add) {
     std::int64_t r = 0;
-    for (; r + 4 <= rows; r += 4)
-        product_registers<4, kPacks>(depth, a + r * a_row, a_row, a_column, b, b_row, c + r * c_row,
-                                     c_row);
-    for (; r < rows; ++r)
-        product_registers<1, kPacks>(depth, a + r * a_row, a_row, a_column, b, b_row, c + r * c_row,
-                                     c_row);
+    const auto compute = [&]<int kRows>() HWY_ATTR {
+        for (; r + kRows <= rows; r += kRows)
+            product_registers<kRows, kPacks>(depth, a + r * a_row, a_row, a_column, b, b_row,
+                                             c + r * c_row, c_row, add);
+    };
+    // At least eight sums hide the latency of multiply-adds.
+    if constexpr (kPacks <= 2) compute.template operator()<8>();
+    compute.template operator()<4>();
+    compute.template operator()<1>();
 }
 
-// Computes c [rows, columns] += a [rows, depth] b [depth, columns], where columns is a multiple of
-// the number of lanes. If a is transposed in memory, a_row is 1.
+// Computes c [rows, columns] = (add ? c : 0) + a [rows, depth] b [depth, columns], where columns is
+// a multiple of the number of lanes. If a is transposed in memory, a_row is 1.
 template <class Lane>
 void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Lane* a,
              std::int64_t a_row, std::int64_t a_column, const Lane* b, std::int64_t b_row, Lane* c,
-             std::int64_t c_row) {
+             std::int64_t c_row, bool add) {
     // 4 x 2 sums and their operands fit in the 16 vector registers of AVX2, and 4 x 4 sums in 32
     // registers.
-    constexpr int kPacks = HWY_TARGET == HWY_AVX2 ? 2 : 4;
+    constexpr std::int64_t kMaxPacks = HWY_TARGET == HWY_AVX2 ? 2 : 4;
     constexpr std::int64_t kLanes = PackOf<Lane>::kLanes;
-    std::int64_t n = 0;
-    for (; n + kPacks * kLanes <= columns; n += kPacks * kLanes)
-        product_columns<kPacks>(rows, depth, a, a_row, a_column, b + n, b_row, c + n, c_row);
-    for (; n < columns; n += kLanes)
-        product_columns<1>(rows, depth, a, a_row, a_column, b + n, b_row, c + n, c_row);
+    for (std::int64_t n = 0; n < columns;) {
+        const std::int64_t packs = std::min(kMaxPacks, (columns - n) / kLanes);
+        const auto compute = packs == 4   ? product_columns<4, Lane>
+                             : packs == 3 ? product_columns<3, Lane>
+                             : packs == 2 ? product_columns<2, Lane>
+                                          : product_columns<1, Lane>;
+        compute(rows, depth, a, a_row, a_column, b + n, b_row, c + n, c_row, add);
+        n += packs * kLanes;
+    }
 }
 
 #if HWY_TARGET == HWY_SCALAR
@@ -197,6 +204,13 @@ void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_
 }
 #endif
 
+// A block of rows, with `step` elements from one row to the next.
+template <class Lane>
+struct RowBlock {
+    const Lane* data;
+    std::int64_t step;
+};
+
 // Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch]. The
 // elements of a row are followed by zeros up to `pitch`.
 template <class Lane>
@@ -204,6 +218,13 @@ void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t 
                std::int64_t rows, std::int64_t pitch, Lane* block) {
     const std::int64_t depth = x.shape[3];
     const std::int64_t head = b * x.stride[0] + h * x.stride[1];
+    if (x.dtype == dtype_of<Lane> && x.stride[3] == 1 && depth == pitch) {
+        using V = PackOf<Lane>;
+        const Lane* from = x.as<Lane>() + head + first * x.stride[2];
+        for (std::int64_t r = 0; r < rows; ++r, from += x.stride[2], block += pitch)
+            for (std::int64_t d = 0; d < depth; d += V::kLanes) V::load(from + d).store(block + d);
+        return;
+    }
     for (std::int64_t r = 0; r < rows; ++r, block += pitch) {
         const void* row = at(x.data, x.dtype, head + (first + r) * x.stride[2]);
         const Lane* lanes = load_lanes<Lane>(row, x.dtype, x.stride[3], depth, block);
@@ -211,6 +232,17 @@ void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t 
             std::memcpy(block, lanes, static_cast<std::size_t>(depth) * sizeof(Lane));
         std::fill(block + depth, block + pitch, Lane(0));
     }
+}
+// Returns the rows in memory if they need neither conversion nor zeros; otherwise loads them into
+// block.
+template <class Lane>
+RowBlock<Lane> rows_of(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t first,
+                       std::int64_t rows, std::int64_t pitch, Lane* block) {
+    if (x.dtype == dtype_of<Lane> && x.stride[3] == 1 && x.shape[3] == pitch)
+        return {x.as<Lane>() + b * x.stride[0] + h * x.stride[1] + first * x.stride[2],
+                x.stride[2]};
+    load_rows(x, b, h, first, rows, pitch, block);
+    return {block, pitch};
 }
 template <class Lane>
 void store_rows(const Lane* block, std::int64_t pitch, std::int64_t rows, const View& y,
@@ -315,12 +347,11 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
 // Computes scores[j][i] = q_i . k_j + mask for a tile, with queries i along the lanes. q is already
 // transposed and scaled.
 template <class Lane>
-void score_tile(const Job& job, const Rows& at_rows, const Keys& keys, const Lane* k, const Lane* q,
-                Lane* rows_buffer, Lane* tile_buffer, Lane* scores) {
+void score_tile(const Job& job, const Rows& at_rows, const Keys& keys, const RowBlock<Lane>& k,
+                const Lane* q, Lane* rows_buffer, Lane* tile_buffer, Lane* scores) {
     const std::int64_t count = keys.end - keys.begin;
-    std::fill(scores, scores + count * kRowBlock, Lane(0));
-    product(count, at_rows.padded - keys.first_row, job.depth, k, job.pitch, std::int64_t{1},
-            q + keys.first_row, kRowBlock, scores + keys.first_row, kRowBlock);
+    product(count, at_rows.padded - keys.first_row, job.depth, k.data, k.step, std::int64_t{1},
+            q + keys.first_row, kRowBlock, scores + keys.first_row, kRowBlock, false);
     if (job.mask.data != nullptr) add_mask(job, at_rows, keys, rows_buffer, tile_buffer, scores);
     if (keys.diagonal) hide_future(job, at_rows, keys, scores);
 }

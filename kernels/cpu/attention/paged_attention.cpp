@@ -94,8 +94,7 @@ void attend_unit(const PagedJob& job, const PagedUnit& unit, Lane* memory, Lane*
         const std::int64_t padded = (count + kStep - 1) / kStep * kStep;
         const void* page = at(sequence.keys[begin / size], dtype, unit.group * depth * size);
         const Lane* k = load_lanes<Lane>(page, dtype, 1, depth * size, k_buffer);
-        std::fill(scores, scores + rows * size, Lane(0));
-        product(rows, padded, depth, q, depth, std::int64_t{1}, k, size, scores, size);
+        product(rows, padded, depth, q, depth, std::int64_t{1}, k, size, scores, size, false);
         for (std::int64_t r = 0; r < rows; ++r) {
             Lane* const row = scores + r * size;
             std::fill(row + count, row + padded, kMinusInfinity<Lane>);
@@ -105,7 +104,7 @@ void attend_unit(const PagedJob& job, const PagedUnit& unit, Lane* memory, Lane*
         const Lane* v =
             load_values(job, sequence.values[begin / size], unit.group, count, v_buffer);
         product(rows, job.pitch, count, scores, size, std::int64_t{1}, v, job.pitch, result.out,
-                job.pitch);
+                job.pitch, true);
     }
 }
 
