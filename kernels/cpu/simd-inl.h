@@ -283,6 +283,27 @@ HWY_INLINE Pack erf(Pack x) {
     return select(is_nan(x), x, y);
 }
 
+// Returns the derivative of x Phi(x), Phi(x) + x phi(x), where Phi and phi are the distribution
+// function and the density of the standard normal distribution. The error is below 3e-7. For a =
+// |x|, Phi(-a) = exp(-a^2 / 2) P(a) and phi(a) = exp(-a^2 / 2) / sqrt(2 pi), so that one exp is
+// enough. P is t times a polynomial in t = 1 / (1 + 11 a / 32), which was fitted for the smallest
+// relative error until a = 14.5.
+HWY_INLINE Pack gelu_slope(Pack x) {
+    const Pack a = abs(x);
+    const Pack t = Pack(1.0f) / fma(a, Pack(0.34375f), Pack(1.0f));
+    Pack p = Pack(-0.0275822431f);
+    p = fma(p, t, Pack(0.142804191f));
+    p = fma(p, t, Pack(-0.269681036f));
+    p = fma(p, t, Pack(0.188743845f));
+    p = fma(p, t, Pack(-0.0379081704f));
+    p = fma(p, t, Pack(0.112107493f));
+    p = fma(p, t, Pack(0.116869576f));
+    p = fma(p, t, Pack(0.137525812f));
+    p = fma(p, t, Pack(0.137120545f));
+    const Pack negative = exp(Pack(-0.5f) * a * a) * fma(p, t, Pack(-0.398942280f) * a);
+    return select(x < Pack(0.0f), negative, Pack(1.0f) - negative);
+}
+
 // Returns x^y, computed lane by lane with the C library. It is used rarely, so accuracy is more
 // important than speed.
 HWY_INLINE Pack pow(Pack x, Pack y) {

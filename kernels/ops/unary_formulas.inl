@@ -175,16 +175,11 @@ struct Gelu {
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T x) const {
-        const T cdf = T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
-        return cdf + x * density(x);
+        return gelu_slope(x);
     }
     template <class T>
     AXLE_HOST_DEVICE T curve(T x) const {
-        return density(x) * (T(2) - x * x);
-    }
-    template <class T>
-    AXLE_HOST_DEVICE static T density(T x) {
-        return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
+        return T(0.39894228040143267794) * exp(T(-0.5) * x * x) * (T(2) - x * x);
     }
 };
 

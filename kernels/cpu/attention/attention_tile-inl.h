@@ -247,7 +247,14 @@ RowBlock<Lane> rows_of(const ConstView& x, std::int64_t b, std::int64_t h, std::
 template <class Lane>
 void store_rows(const Lane* block, std::int64_t pitch, std::int64_t rows, const View& y,
                 std::int64_t b, std::int64_t h, std::int64_t first) {
-    const std::int64_t head = b * y.stride[0] + h * y.stride[1];
+    const std::int64_t head = b * y.stride[0] + h * y.stride[1], depth = y.shape[3];
+    if (y.dtype == dtype_of<Lane> && y.stride[3] == 1 && depth % PackOf<Lane>::kLanes == 0) {
+        using V = PackOf<Lane>;
+        Lane* to = y.as<Lane>() + head + first * y.stride[2];
+        for (std::int64_t r = 0; r < rows; ++r, to += y.stride[2], block += pitch)
+            for (std::int64_t d = 0; d < depth; d += V::kLanes) V::load(block + d).store(to + d);
+        return;
+    }
     for (std::int64_t r = 0; r < rows; ++r)
         store_lanes<Lane>(block + r * pitch, at(y.data, y.dtype, head + (first + r) * y.stride[2]),
                           y.dtype, y.stride[3], y.shape[3]);

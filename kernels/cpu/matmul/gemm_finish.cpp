@@ -10,6 +10,8 @@
 //
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/pointwise/formulas-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -63,8 +65,10 @@ void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
 template <class F>
 void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
     std::int64_t i = 0;
-    for (; i + Pack::kLanes <= n; i += Pack::kLanes)
+    for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
+        hwy::Prefetch(at + i + 256);
         (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
+    }
     if (i < n)
         (Pack::load(x + i, n - i) * f.slope(Pack::load(at + i, n - i))).store(out + i, n - i);
 }

@@ -73,6 +73,24 @@ TEST(SimdPacks, ComputeExpm1WithinTheDocumentedUlpsUntilItOverflows) {
     EXPECT_EQ(apply(kNegated, {-89.0f})[0], INFINITY);
 }
 
+TEST(SimdPacks, ComputeTheSlopeOfGeluWithinTheDocumentedError) {
+    std::vector<float> x = samples(-20.0f, 20.0f), slope(x.size(), 1.0f);
+    Cpu cpu;
+    unary_slope(cpu, formula::Gelu{}, view_of(slope), view_of(x), view_of(slope));
+    for (std::size_t i = 0; i < x.size(); ++i)
+        ASSERT_NEAR(slope[i], formula::gelu_slope(double{x[i]}), 3e-7) << x[i];
+}
+
+TEST(SimdPacks, ComputeTheLimitsOfTheSlopeOfGelu) {
+    std::vector<float> x = {0.0f, -0.0f, 1e-45f, 100.0f, -100.0f, 1e30f, -1e30f, NAN};
+    std::vector<float> slope(x.size(), 1.0f);
+    Cpu cpu;
+    unary_slope(cpu, formula::Gelu{}, view_of(slope), view_of(x), view_of(slope));
+    EXPECT_TRUE(std::isnan(slope.back()));
+    slope.pop_back();
+    EXPECT_EQ(slope, (std::vector<float>{0.5f, 0.5f, 0.5f, 1.0f, 0.0f, 1.0f, 0.0f}));
+}
+
 TEST(SimdPacks, HandleSpecialValuesLikeTheCLibrary) {
     const float inf = INFINITY, nan = NAN;
     const std::vector<float> x = {inf,  -inf,  nan,    0.0f,   -0.0f,
