@@ -21,22 +21,13 @@ void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-// Rounds with integer arithmetic: adds 0x7fff plus the lowest bit of the upper half, then discards
-// the lower half. NaN keeps its upper half, with the quiet bit set.
 void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
-    const hn::Repartition<std::uint32_t, FloatTag> d32;
-    const hn::Rebind<std::uint16_t, FloatTag> d16;
+    // The distance to the elements that are prefetched.
+    constexpr std::int64_t kPrefetch = 512;
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
-        hwy::Prefetch(x + i + 512);
-        const Pack pack = Pack::load(x + i);
-        const auto bits = hn::BitCast(d32, pack.v);
-        const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
-        const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff)));
-        const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000));
-        const auto nan = hn::RebindMask(d32, is_nan(pack));
-        const auto upper = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
-        hn::StoreU(hn::TruncateTo(d16, upper), d16, reinterpret_cast<std::uint16_t*>(y + i));
+        hwy::Prefetch(x + i + kPrefetch);
+        store_bf16(Pack::load(x + i), y + i);
     }
     for (; i < n; ++i) y[i] = BFloat16(x[i]);
 }

@@ -314,6 +314,21 @@ HWY_INLINE Pack pow(Pack x, Pack y) {
     return Pack::load(base);
 }
 
+// Stores a pack as bf16, rounded with integer arithmetic: adds 0x7fff plus the lowest bit of the
+// upper half, then discards the lower half. NaN keeps its upper half, with the quiet bit set. p
+// needs no alignment.
+HWY_INLINE void store_bf16(Pack x, BFloat16* p) {
+    const hn::Repartition<std::uint32_t, FloatTag> d32;
+    const hn::Rebind<std::uint16_t, FloatTag> d16;
+    const auto bits = hn::BitCast(d32, x.v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff)));
+    const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000));
+    const auto nan = hn::RebindMask(d32, is_nan(x));
+    const auto upper = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
+    hn::StoreU(hn::TruncateTo(d16, upper), d16, reinterpret_cast<std::uint16_t*>(p));
+}
+
 // Loads a pack of bf16, converted to floats. p needs no alignment.
 HWY_INLINE Pack load_bf16(const BFloat16* p) {
     const hn::Rebind<std::uint16_t, FloatTag> d16;

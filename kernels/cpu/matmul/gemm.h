@@ -31,6 +31,9 @@ struct TileFinish {
     std::int64_t pre_step = 0;
     T* out = nullptr;
     std::int64_t out_step = 0;
+    // If not null, the results are rounded to bf16 and stored here instead of in `out` and `pre`.
+    // Only if T is float.
+    BFloat16 *pre_bf16 = nullptr, *out_bf16 = nullptr;
 };
 
 template <class T>

@@ -10,6 +10,8 @@
 //
 #include <hwy/foreach_target.h>
 //
+#include <algorithm>
+
 #include <hwy/cache_control.h>
 
 #include "kernels/cpu/pointwise/formulas-inl.h"
@@ -17,41 +19,62 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-template <class F>
+// Store a pack, or its first n lanes.
+HWY_INLINE void store_result(Pack x, float* to) { x.store(to); }
+HWY_INLINE void store_result(Pack x, BFloat16* to) { store_bf16(x, to); }
+HWY_INLINE void store_result(Pack x, float* to, std::int64_t n) { x.store(to, n); }
+HWY_INLINE void store_result(Pack x, BFloat16* to, std::int64_t n) {
+    BFloat16 lanes[Pack::kLanes];
+    store_bf16(x, lanes);
+    std::copy_n(lanes, n, to);
+}
+
+// Finishes the tile and stores the results in `out` and, unless it is null, `pre`.
+template <class F, class Out>
 HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
-                            std::int64_t columns, const TileFinish<float>& how) {
-    for (std::int64_t i = 0; i < rows; ++i) {
+                            std::int64_t columns, const TileFinish<float>& how, Out* out,
+                            Out* pre) {
+    for (std::int64_t i = 0; i < rows; ++i, out += how.out_step) {
         const float* sum = tile + i * tile_step;
         const float* add = how.add == nullptr ? nullptr : how.add + i * how.add_step;
-        float* pre = how.pre == nullptr ? nullptr : how.pre + i * how.pre_step;
-        float* out = how.out + i * how.out_step;
+        Out* const argument = pre == nullptr ? nullptr : pre + i * how.pre_step;
         for (std::int64_t j = 0; j < columns; j += Pack::kLanes) {
             const std::int64_t n = columns - j < Pack::kLanes ? columns - j : Pack::kLanes;
             if (n == Pack::kLanes) {
                 Pack v = Pack::load(sum + j);
                 if (add != nullptr) v = v + Pack::load(add + j);
                 if (how.bias != nullptr) v = v + Pack::load(how.bias + j);
-                if (pre != nullptr) v.store(pre + j);
-                f(v).store(out + j);
+                if (argument != nullptr) store_result(v, argument + j);
+                store_result(f(v), out + j);
             } else {
                 Pack v = Pack::load(sum + j, n);
                 if (add != nullptr) v = v + Pack::load(add + j, n);
                 if (how.bias != nullptr) v = v + Pack::load(how.bias + j, n);
-                if (pre != nullptr) v.store(pre + j, n);
-                f(v).store(out + j, n);
+                if (argument != nullptr) store_result(v, argument + j, n);
+                store_result(f(v), out + j, n);
             }
         }
     }
 }
 
-void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
-                const TileFinish<float>& how) {
+template <class Out>
+void finish(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+            const TileFinish<float>& how, Out* out, Out* pre) {
     if (how.activation == Activation::none)
-        return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns, how);
+        return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns, how,
+                           out, pre);
     formula::visit_activation(how.activation, [&](auto f) HWY_ATTR {
         finish_rows([f](Pack x) HWY_ATTR { return f.value(x); }, tile, tile_step, rows, columns,
-                    how);
+                    how, out, pre);
     });
+}
+
+void finish_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
+                const TileFinish<float>& how) {
+    if (how.out_bf16 == nullptr)
+        finish(tile, tile_step, rows, columns, how, how.out, how.pre);
+    else
+        finish(tile, tile_step, rows, columns, how, how.out_bf16, how.pre_bf16);
 }
 
 void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
@@ -65,8 +88,10 @@ void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
 template <class F>
 void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
     std::int64_t i = 0;
+    // The distance to the elements that are prefetched.
+    constexpr std::int64_t kPrefetch = 256;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
-        hwy::Prefetch(at + i + 256);
+        hwy::Prefetch(at + i + kPrefetch);
         (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
     }
     if (i < n)

@@ -28,6 +28,7 @@
 #include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cpu/matmul/gemm_grid.h"
 #include "kernels/cpu/matmul/operand_block.h"
+#include "kernels/cpu/matmul/tile_copy.h"
 #include "kernels/walk.h"
 
 namespace axle::kernels {
@@ -331,30 +332,22 @@ class Product {
             how.out = c_.as<T>() + c_at, how.out_step = c_.back_stride(2);
             if (add_c) how.add = how.out, how.add_step = how.out_step;
         } else if (epilogue_.accumulate) {
-            load_tile(c_, c_at, part, added);
+            load_tile(c_, c_at, part.rows, part.columns, added);
             how.add = added, how.add_step = part.columns;
         }
         const std::int64_t pre_at = p.data == nullptr ? 0 : place(p, part);
+        if (c_.dtype == DType::bf16 && c_.back_stride(1) == 1 &&
+            (how.pre == nullptr || p.back_stride(1) == 1)) {
+            how.out_bf16 = c_.as<BFloat16>() + c_at, how.out_step = c_.back_stride(2);
+            if (how.pre != nullptr)
+                how.pre_bf16 = p.as<BFloat16>() + pre_at, how.pre_step = p.back_stride(2);
+            return finish_tile(tile, step, part.rows, part.columns, how);
+        }
         if (how.pre != nullptr && is_lanes<T>(p.dtype, p.back_stride(1), 2))
             how.pre = p.as<T>() + pre_at, how.pre_step = p.back_stride(2);
         finish_tile(tile, step, part.rows, part.columns, how);
-        if (how.pre == pre) store_tile(pre, p, pre_at, part);
-        if (how.out == out) store_tile(out, c_, c_at, part);
-    }
-
-    static void load_tile(const View& from, std::int64_t start, const Rectangle& part, T* to) {
-        for (std::int64_t i = 0; i < part.rows; ++i, to += part.columns) {
-            const T* row = load_lanes<T>(at(from.data, from.dtype, start + i * from.back_stride(2)),
-                                         from.dtype, from.back_stride(1), part.columns, to);
-            if (row != to) std::copy(row, row + part.columns, to);
-        }
-    }
-    static void store_tile(const T* tile, const View& to, std::int64_t start,
-                           const Rectangle& part) {
-        for (std::int64_t i = 0; i < part.rows; ++i)
-            store_lanes(tile + i * part.columns,
-                        at(to.data, to.dtype, start + i * to.back_stride(2)), to.dtype,
-                        to.back_stride(1), part.columns);
+        if (how.pre == pre) store_tile(pre, p, pre_at, part.rows, part.columns);
+        if (how.out == out) store_tile(out, c_, c_at, part.rows, part.columns);
     }
 
     Scratch scratch_;
