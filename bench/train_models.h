@@ -238,11 +238,12 @@ inline Training training_of(const Options& options) {
     if (name == "vit-tiny") return vit_training(options);
     if (name == "char-gpt") return gpt_training(options, char_gpt(), {12, 64});
     if (name == "gpt2") return gpt_training(options, {}, {4, 64});
+    if (name == "gpt2-1024") return gpt_training(options, {}, {1, 1024});
     if (name == "llama") return llama_training(options);
     if (name == "bert-base") return bert_training(options);
     throw std::invalid_argument(
         "bench_train_step: --model must be mlp, tiny-mlp, lenet, resnet18, resnet50, vit-tiny, "
-        "char-gpt, gpt2, llama or bert-base: " +
+        "char-gpt, gpt2, gpt2-1024, llama or bert-base: " +
         name);
 }
 

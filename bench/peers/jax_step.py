@@ -182,6 +182,7 @@ MODELS = {
     "resnet18": lambda: resnet18(32),
     "char-gpt": lambda: gpt(12, 64, 65, 64, 4, 4, 128, False, False),
     "gpt2": lambda: gpt(4, 64, 50257, 1024, 12, 12, 768, True, True),
+    "gpt2-1024": lambda: gpt(1, 1024, 50257, 1024, 12, 12, 768, True, True),
 }
 
 

@@ -81,6 +81,7 @@ OPERATIONS = {
     "resnet18": resnet18(32),
     "char-gpt": gpt(12, 64, 65, 4, 128),
     "gpt2": gpt(4, 64, 50257, 12, 768),
+    "gpt2-1024": gpt(1, 1024, 50257, 12, 768),
     "llama": llama(2, 256, 8192, 8, 512, 1376, 256),
     "bert-base": encoder(8, 128, 12, 768) + 6 * 8 * 768 * (768 + 2),
     "resnet50": resnet50(16, 64),

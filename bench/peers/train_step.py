@@ -199,6 +199,10 @@ TRAININGS = {
     "gpt2": lambda: gpt_training(
         4, 64, vocab=50257, positions=1024, layers=12, heads=12, width=768, bias=True, gelu="tanh"
     ),
+    "gpt2-1024": lambda: gpt_training(
+        1, 1024, vocab=50257, positions=1024, layers=12, heads=12, width=768, bias=True,
+        gelu="tanh"
+    ),
     "llama": lambda: language_training(Llama(8192), 2, 256, 8192),
     "bert-base": bert_training,
 }
