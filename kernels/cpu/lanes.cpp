@@ -22,8 +22,6 @@ void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
 }
 
 void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
-    // The distance to the elements that are prefetched.
-    constexpr std::int64_t kPrefetch = 512;
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
         hwy::Prefetch(x + i + kPrefetch);

@@ -89,6 +89,11 @@ HWY_INLINE void load_interleaved(Tag d, const hn::TFromD<Tag>* p, StoredVec<Tag>
     even = first, odd = second;
 }
 
+// The distance, in elements, from the current element of a long contiguous pass over memory to the
+// element that is prefetched. The CPU itself prefetches less far ahead; a sum of squares was 1.4
+// times slower.
+inline constexpr std::int64_t kPrefetch = 512;
+
 // Functions of Highway that are templates need this type, not StoredVec<FloatTag>.
 using Vector = hn::Vec<FloatTag>;
 

@@ -211,6 +211,12 @@ struct RowBlock {
     std::int64_t step;
 };
 
+// Returns whether the rows of a 4-d view are contiguous lanes of length `pitch`.
+template <class Lane>
+bool are_lanes(const ConstView& x, std::int64_t pitch) {
+    return x.dtype == dtype_of<Lane> && x.stride[3] == 1 && x.shape[3] == pitch;
+}
+
 // Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch]. The
 // elements of a row are followed by zeros up to `pitch`.
 template <class Lane>
@@ -218,7 +224,7 @@ void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t 
                std::int64_t rows, std::int64_t pitch, Lane* block) {
     const std::int64_t depth = x.shape[3];
     const std::int64_t head = b * x.stride[0] + h * x.stride[1];
-    if (x.dtype == dtype_of<Lane> && x.stride[3] == 1 && depth == pitch) {
+    if (are_lanes<Lane>(x, pitch)) {
         using V = PackOf<Lane>;
         const Lane* from = x.as<Lane>() + head + first * x.stride[2];
         for (std::int64_t r = 0; r < rows; ++r, from += x.stride[2], block += pitch)
@@ -238,7 +244,7 @@ void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t 
 template <class Lane>
 RowBlock<Lane> rows_of(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t first,
                        std::int64_t rows, std::int64_t pitch, Lane* block) {
-    if (x.dtype == dtype_of<Lane> && x.stride[3] == 1 && x.shape[3] == pitch)
+    if (are_lanes<Lane>(x, pitch))
         return {x.as<Lane>() + b * x.stride[0] + h * x.stride[1] + first * x.stride[2],
                 x.stride[2]};
     load_rows(x, b, h, first, rows, pitch, block);

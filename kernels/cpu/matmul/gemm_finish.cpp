@@ -88,10 +88,10 @@ void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
 template <class F>
 void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
     std::int64_t i = 0;
-    // The distance to the elements that are prefetched.
-    constexpr std::int64_t kPrefetch = 256;
+    // The rows are short, so elements are prefetched less far ahead than in long passes.
+    constexpr std::int64_t kAhead = 256;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
-        hwy::Prefetch(at + i + kPrefetch);
+        hwy::Prefetch(at + i + kAhead);
         (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
     }
     if (i < n)

@@ -47,9 +47,6 @@ HWY_INLINE void update_pack(const typename Rule::template Factors<Pack>& k,
     p.store(span.p + i, rest...);
 }
 
-// The distance from the current element to the element that is prefetched.
-inline constexpr std::int64_t kPrefetch = 512;
-
 template <class Rule, int kMode>
 HWY_INLINE void update_in_mode(const StepOf<Rule>& step, const UpdateSpan<float>& span) {
     const auto k = factors_in<Rule, Pack>(step);

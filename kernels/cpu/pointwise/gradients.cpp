@@ -32,10 +32,6 @@ HWY_INLINE hn::Vec<DoubleTag> add_lanes(const float* x, hn::Vec<DoubleTag> sum) 
     return hn::Add(sum, hn::Abs(wide));
 }
 
-// The distance from the current element to the element that is prefetched. The CPU itself
-// prefetches less far ahead, which was 1.4 times slower.
-inline constexpr std::int64_t kPrefetch = 512;
-
 template <bool kSquares>
 HWY_INLINE double sum_f32(const float* x, std::int64_t n) {
     const DoubleTag d;

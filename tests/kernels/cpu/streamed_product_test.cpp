@@ -58,7 +58,6 @@ class StreamedProduct : public testing::Test {
                view(ConstView(), b.data(), dtype_of<T>, l.k, l.n, l.n, 1),
                view(View(), begin + l.start, DType::f32, l.m, l.n, step, 1),
                {.bypasses_caches = bypasses_caches});
-        // The distance from the first element to c depends on the memory.
         return {begin, begin + l.m * step};
     }
 
