@@ -139,25 +139,21 @@ void interleave_blocks(const float* const* rows, int count, std::int64_t n, floa
         else
             hn::BlendedStore(column, stored, d, to + p * step);
     };
-    if (n < 4) return interleave(rows, count, n, to, step);
-    // The last step overlaps the step before if n is not a multiple of 4.
-    for (std::int64_t next = 0; next < n; next += 4) {
-        const std::int64_t p = next + 4 <= n ? next : n - 4;
-        // Returns the elements p .. p + 3 of the rows r, r + 4, ..., one row per block.
-        const auto load = [&](int r) HWY_ATTR {
-            if constexpr (kBlocks == 1) {
-                return hn::LoadU(block, row[r] + p);
-            } else {
+    // Loads the elements p .. p + 3 of the rows r, r + 4, ..., one row per block.
+    const auto load = [&](int r, std::int64_t p) HWY_ATTR {
+        if constexpr (kBlocks == 1) {
+            return hn::LoadU(block, row[r] + p);
+        } else {
 #if HWY_TARGET <= HWY_AVX3
-                __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row[r] + p));
-                v = _mm512_mask_broadcast_f32x4(v, 0xf0, _mm_loadu_ps(row[r + 4] + p));
-                v = _mm512_mask_broadcast_f32x4(v, 0xf00, _mm_loadu_ps(row[r + 8] + p));
-                v = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(row[r + 12] + p));
-                return hn::Vec<decltype(d)>{v};
+            __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row[r] + p));
+            v = _mm512_mask_broadcast_f32x4(v, 0xf0, _mm_loadu_ps(row[r + 4] + p));
+            v = _mm512_mask_broadcast_f32x4(v, 0xf00, _mm_loadu_ps(row[r + 8] + p));
+            v = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(row[r + 12] + p));
+            return hn::Vec<decltype(d)>{v};
 #endif
-            }
-        };
-        const auto v0 = load(0), v1 = load(1), v2 = load(2), v3 = load(3);
+        }
+    };
+    const auto transpose = [&](auto v0, auto v1, auto v2, auto v3, std::int64_t p) HWY_ATTR {
         const auto even_low = hn::InterleaveLower(d, v0, v2);
         const auto even_high = hn::InterleaveUpper(d, v0, v2);
         const auto odd_low = hn::InterleaveLower(d, v1, v3);
@@ -166,6 +162,30 @@ void interleave_blocks(const float* const* rows, int count, std::int64_t n, floa
         store(hn::InterleaveUpper(d, even_low, odd_low), p + 1);
         store(hn::InterleaveLower(d, even_high, odd_high), p + 2);
         store(hn::InterleaveUpper(d, even_high, odd_high), p + 3);
+    };
+    if (n < 4) return interleave(rows, count, n, to, step);
+    std::int64_t next = 0;
+    if constexpr (kBlocks == 4) {
+        // Reads whole cache lines, row by row. If the distance between rows is a multiple of 4 KiB,
+        // their lines do not fit in L1 together.
+        for (; next + 16 <= n; next += 16) {
+            StoredVec<decltype(d)> v[4][4];
+            HWY_UNROLL(4)
+            for (int r = 0; r < 4; ++r) {
+                HWY_UNROLL(4)
+                for (int q = 0; q < 4; ++q) v[r][q] = load(r, next + 4 * q);
+            }
+            HWY_UNROLL(4)
+            for (int q = 0; q < 4; ++q)
+                transpose(hn::Vec<decltype(d)>(v[0][q]), hn::Vec<decltype(d)>(v[1][q]),
+                          hn::Vec<decltype(d)>(v[2][q]), hn::Vec<decltype(d)>(v[3][q]),
+                          next + 4 * q);
+        }
+    }
+    // The last step overlaps the step before if n is not a multiple of 4.
+    for (; next < n; next += 4) {
+        const std::int64_t p = next + 4 <= n ? next : n - 4;
+        transpose(load(0, p), load(1, p), load(2, p), load(3, p), p);
     }
 }
 

@@ -20,12 +20,18 @@ constexpr std::int64_t kL2 = std::int64_t{1} << 18;
 // Costs in multiply-adds of vectors, measured on an Intel Xeon with AVX-512. kTask is the cost of a
 // task, and kSharing the cost of packing shared operands before the tasks.
 constexpr double kTask = 3000, kSharing = 20000;
+// The first task that reads a large b in place waits for memory, because the rows of a panel are
+// far apart. This is the cost per unit.
+constexpr double kFirstInPlace = 1.3;
+// The smallest b for which this is added. Smaller operands are usually still in a cache.
+constexpr std::int64_t kLarge = std::int64_t{1} << 20;
 
 // The cost of the operands of a task, per unit.
 struct OperandCost {
     double packed;  // by the task
     double in_place = 0.3;
     double shared_in_l2 = 0.1, shared = 1;
+    double write_shared = 2;  // the time to pack shared operands that exceed L2, relative to others
 };
 
 // Returns whether tasks can share operands. With AMX, sharing them was not faster.
@@ -34,15 +40,22 @@ bool can_share(const GridProblem& p) { return p.speed == 1; }
 // With AMX, few large tasks were as fast as other grids, and a low cost of packing selects them.
 OperandCost operand_cost(const GridProblem& p) { return {.packed = can_share(p) ? 1.5 : 1. / 3}; }
 
+// Return whether tasks that do not share an operand read it in place.
+bool reads_a_in_place(const GridProblem& p, const Grid& grid) {
+    return p.a_in_place && grid.columns <= kInPlaceReaders * 2 * p.lanes &&
+           grid.rows <= kInPlaceRows;
+}
+bool reads_b_in_place(const GridProblem& p, const Grid& grid) {
+    return p.b_in_place && grid.rows <= kInPlaceReaders * p.max_rows;
+}
+
 // Returns the estimated time of a task.
 double task_cost(const GridProblem& p, const Grid& grid) {
     const OperandCost cost = operand_cost(p);
     const auto shared = [&](std::int64_t lines) {
         return lines * p.depth <= kL2 ? cost.shared_in_l2 : cost.shared;
     };
-    const bool a_in_place =
-        p.a_in_place && grid.columns <= kInPlaceReaders * 2 * p.lanes && grid.rows <= kInPlaceRows;
-    const bool b_in_place = p.b_in_place && grid.rows <= kInPlaceReaders * p.max_rows;
+    const bool a_in_place = reads_a_in_place(p, grid), b_in_place = reads_b_in_place(p, grid);
     const double a = grid.shares_a ? shared(p.m) : a_in_place ? cost.in_place : cost.packed;
     const double b = grid.shares_b ? shared(p.n) : b_in_place ? cost.in_place : cost.packed;
     const double operands =
@@ -62,11 +75,19 @@ double grid_cost(const GridProblem& p, const Grid& grid, std::int64_t threads) {
     const double part = threads == 1 ? 0 : can_share(p) ? 0.3 : 0.15;
     const double time =
         (static_cast<double>(divide_up(tasks, threads)) + part) * task_cost(p, grid);
-    if (!grid.shares_a && !grid.shares_b) return time;
-    const std::int64_t units = ((grid.shares_a ? p.m : 0) + (grid.shares_b ? p.n : 0)) * p.depth;
-    const double packing = operand_cost(p).packed * static_cast<double>(units);
-    return time +
-           static_cast<double>(p.speed) * (packing / static_cast<double>(threads) + kSharing);
+    const OperandCost cost = operand_cost(p);
+    const double of_b = static_cast<double>(p.n * p.depth);
+    // The part of the time that all threads share.
+    double total = 0;
+    if (!grid.shares_b && reads_b_in_place(p, grid) && p.n * p.depth >= kLarge)
+        total += kFirstInPlace * of_b;
+    if (grid.shares_a || grid.shares_b) {
+        const double units =
+            (grid.shares_a ? static_cast<double>(p.m * p.depth) : 0) + (grid.shares_b ? of_b : 0);
+        total += cost.packed * units * (units <= kL2 ? 1 : cost.write_shared);
+        total += kSharing * static_cast<double>(threads);
+    }
+    return time + static_cast<double>(p.speed) * total / static_cast<double>(threads);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ struct Layout {
 
 // The first rows can be streamed; the last are too small, too deep, or not aligned.
 constexpr Layout kLayouts[] = {
-    {1030, 528, 40},  {520, 1040, 33, 16}, {2049, 272, 17, 32, 0, true}, {64, 64, 40},
-    {1030, 512, 400}, {1030, 525, 20},     {1030, 528, 20, 3},           {1030, 528, 20, 0, 1}};
+    {1030, 528, 40},   {520, 1040, 33, 16}, {2049, 272, 17, 32, 0, true}, {64, 64, 40},
+    {1030, 512, 1100}, {1030, 525, 20},     {1030, 528, 20, 3},           {1030, 528, 20, 0, 1}};
 
 template <class T>
 class StreamedProduct : public testing::Test {
