@@ -4,8 +4,10 @@
 Uses the fastest known settings for a CPU: the given number of threads and one inter-op thread,
 denormals flushed to zero, fused attention, fused optimizers, and clipping with foreach kernels.
 Models that torchvision and Transformers have are theirs, with random weights.
---compile applies torch.compile to the model. Under torchrun the model is wrapped in
-DistributedDataParallel with Gloo, with gradients as views of its buckets, and rank 0 prints.
+--compile applies torch.compile to the model. --bound measures a bound of the step: it records the
+products, convolutions and attention of a step, and then repeats only these, the clipping and the
+update. Under torchrun the model is wrapped in DistributedDataParallel with Gloo, with gradients as
+views of its buckets, and rank 0 prints.
 --sharding applies FSDP 2 to each block of a GPT and to the model instead. Weights and data are then
 the same as in bench_train_step, each process has its own data, and the losses of the first steps of
 rank 0 are printed.
@@ -23,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from hashed import DATA_KEY, hashed_ids, set_hashed_weights
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LOSSES = 5  # the number of losses that are printed with --sharding
 
@@ -228,6 +231,27 @@ def time_steps(step, losses, steps):
             "losses": first, "peak_resident_bytes": peak_resident_bytes()}
 
 
+class Products(TorchDispatchMode):
+    """Keeps the calls of products, convolutions and attention, with their operands."""
+
+    KINDS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward",
+             "_scaled_dot_product_flash_attention_for_cpu",
+             "_scaled_dot_product_flash_attention_for_cpu_backward")
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        if function.overloadpacket.__name__ in self.KINDS:
+            self.calls.append((function, arguments, named or {}))
+        return function(*arguments, **(named or {}))
+
+    def repeat(self):
+        for function, arguments, named in self.calls:
+            function(*arguments, **named)
+
+
 def shard(model, arguments):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -247,6 +271,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bound", action="store_true")
     parser.add_argument("--sharding", choices=("full_shard", "shard_grad_op"))
     arguments = parser.parse_args()
 
@@ -274,22 +299,37 @@ def main():
     parameters = list(model.parameters())
     autocast = arguments.dtype == "bf16" and not arguments.sharding
 
-    def step():
-        if autocast:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = run(*data)
-        else:
+    def differentiate():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             loss = run(*data)
         loss.backward()
+        return loss
+
+    def update():
         if max_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
         optimizer.step()
+
+    def step():
+        loss = differentiate()
+        update()
         optimizer.zero_grad()
         return loss
 
+    if arguments.bound:
+        with Products() as products:
+            loss = differentiate()
+
+        @torch.no_grad()
+        def step():
+            products.repeat()
+            update()
+            return loss
+
     measured = time_steps(step, LOSSES if arguments.sharding else 1, arguments.steps)
     result = {
-        "engine": "torch.compile" if arguments.compile else "torch",
+        "engine": ("bound" if arguments.bound else
+                   "torch.compile" if arguments.compile else "torch"),
         "version": torch.__version__,
         "python": platform.python_version(),
         "capability": torch.backends.cpu.get_cpu_capability(),
