@@ -11,23 +11,12 @@
 #include <type_traits>
 
 #include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/conv/pixel_rows.h"
 #include "kernels/cpu/conv/winograd.h"
 #include "kernels/ops/copy.h"
 
 namespace axle::kernels {
 namespace {
-
-// Returns a contiguous copy, converted to `dtype`.
-View contiguous_copy(Cpu& on, Scratch& scratch, const ConstView& from, DType dtype) {
-    View to;
-    to.dtype = dtype, to.ndim = from.ndim;
-    std::int64_t stride = 1;
-    for (int d = from.ndim - 1; d >= 0; --d)
-        to.shape[d] = from.shape[d], to.stride[d] = stride, stride *= from.shape[d];
-    to.data = scratch.take<std::byte>(stride * size_of(dtype));
-    copy(on, from, to);
-    return to;
-}
 
 // Returns the weight as a contiguous array of T.
 template <class T>
@@ -79,16 +68,18 @@ void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstVie
     const T* weight = load_weight<T>(on, outer, w);
     Correlation p;
     p.source = dy, p.bias = bias;
-    p.groups = geometry.groups, p.m = w.shape[1], p.channels = w.shape[0] / geometry.groups;
+    p.groups = geometry.groups, p.m = w.shape[1];
     p.kernel_w = w.shape[3], p.kernel_size = w.shape[2] * w.shape[3];
     p.row_step = p.kernel_size, p.channel_step = p.m * p.kernel_size;
-    p.group_step = p.channels * p.channel_step;
+    p.group_step = w.shape[0] / geometry.groups * p.channel_step;
     const ConvAxis &h = geometry.h, &v = geometry.w;
     for (std::int64_t i = 0; i < std::min(h.stride, dx.shape[2]); ++i)
         for (std::int64_t j = 0; j < std::min(v.stride, dx.shape[3]); ++j) {
             Scratch scratch(on);
             p.h = transposed_taps(scratch, dy.shape[2], dx.shape[2], w.shape[2], h, i);
             p.w = transposed_taps(scratch, dy.shape[3], dx.shape[3], w.shape[3], v, j);
+            // The channels of a phase without taps are not read.
+            p.channels = p.h.count * p.w.count == 0 ? 1 : w.shape[0] / geometry.groups;
             p.out = dx;
             p.out.data = at(dx.data, dx.dtype, i * dx.stride[2] + j * dx.stride[3]);
             p.out.shape[2] = p.h.out, p.out.shape[3] = p.w.out;
@@ -98,6 +89,17 @@ void transposed(Cpu& on, const ConstView& dy, const ConstView& w, const ConstVie
 }
 
 }  // namespace
+
+View contiguous_copy(Cpu& on, Scratch& scratch, const ConstView& from, DType dtype) {
+    View to;
+    to.dtype = dtype, to.ndim = from.ndim;
+    std::int64_t stride = 1;
+    for (int d = from.ndim - 1; d >= 0; --d)
+        to.shape[d] = from.shape[d], to.stride[d] = stride, stride *= from.shape[d];
+    to.data = scratch.take<std::byte>(stride * size_of(dtype));
+    copy(on, from, to);
+    return to;
+}
 
 ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images) {
     ConstView flat = images;
@@ -110,12 +112,15 @@ ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images) {
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y) {
     if (y.numel() == 0) return;
+    if (suits_pixel_rows(geometry, x, w, y)) return pixel_rows_forward(on, x, w, bias, geometry, y);
     visit_f32_f64(lane_dtype(y.dtype), [&]<class T>() { forward<T>(on, x, w, bias, geometry, y); });
 }
 
 void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
                        const ConvGeometry& geometry, View dx) {
     if (dx.numel() == 0) return;
+    if (bias.data == nullptr && suits_pixel_rows(geometry, dx, w, dy))
+        return pixel_rows_transposed(on, dy, w, geometry, dx);
     visit_f32_f64(lane_dtype(dx.dtype),
                   [&]<class T>() { transposed<T>(on, dy, w, bias, geometry, dx); });
 }

@@ -66,6 +66,9 @@ inline bool reads_pixels_once(const ConvGeometry& geometry, const View& w) {
     return w.shape[2] == 1 && w.shape[3] == 1 && plain(geometry.h) && plain(geometry.w);
 }
 
+// Returns a contiguous copy in scratch memory, converted to `dtype`.
+View contiguous_copy(Cpu& on, Scratch& scratch, const ConstView& from, DType dtype);
+
 // Returns images with one row of all pixels. Copies them to scratch memory unless they already have
 // this layout.
 ConstView with_one_row(Cpu& on, Scratch& scratch, const ConstView& images);

@@ -13,6 +13,7 @@
 // If dw is small, several chunks of images have their own sums, which are added in the order of the
 // images. No split depends on the number of threads.
 #include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/conv/pixel_rows.h"
 #include "kernels/cpu/conv/winograd.h"
 #include "kernels/ops/conv.h"
 
@@ -379,6 +380,7 @@ class WeightGradient {
 void conv2d_weight_gradient(Cpu& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
                             View dw) {
     if (dw.numel() == 0) return;
+    if (suits_pixel_rows(geometry, x, dw, dy)) return pixel_rows_weight(on, dy, x, geometry, dw);
     if (lane_dtype(dw.dtype) == DType::f32 && suits_winograd(geometry, dy, dw))
         return winograd_weight_gradient(on, dy, x, geometry, dw);
     visit_f32_f64(lane_dtype(dw.dtype), [&]<class T>() {
