@@ -98,20 +98,42 @@ template <class T>
 using AllTiles = Tiles<T, 1, 2, 3>;
 #endif
 
+// Copies kWidth elements.
 template <int kWidth, class T>
-void copy_rows_of(const T* from, std::int64_t from_step, std::int64_t n, T* to) {
-    for (std::int64_t p = 0; p < n; ++p, from += from_step, to += kWidth)
-        std::memcpy(to, from, kWidth * sizeof(T));
+HWY_INLINE void copy_line(const T* HWY_RESTRICT from, T* HWY_RESTRICT to) {
+    const hn::ScalableTag<T> d;
+    constexpr int kLanes = hn::MaxLanes(d), kFull = kWidth / kLanes * kLanes;
+    for (int i = 0; i < kFull; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+    if constexpr (kFull < kWidth)
+        store_first(load_first(d, from + kFull, kWidth - kFull), d, to + kFull, kWidth - kFull);
+}
+
+template <int kWidth, class T>
+void copy_panels_of(const T* from, std::int64_t from_step, std::int64_t depth, std::int64_t panels,
+                    T* to) {
+    // Copies a few lines of several panels at a time, so that memory is read in longer runs.
+    constexpr std::int64_t kPanels = 8, kLines = 4;
+    for (std::int64_t first = 0; first < panels; first += kPanels) {
+        const std::int64_t end = HWY_MIN(panels, first + kPanels);
+        for (std::int64_t begin = 0; begin < depth; begin += kLines) {
+            const std::int64_t last = HWY_MIN(depth, begin + kLines);
+            for (std::int64_t panel = first; panel < end; ++panel)
+                for (std::int64_t p = begin; p < last; ++p)
+                    copy_line<kWidth>(from + p * from_step + panel * kWidth,
+                                      to + (panel * depth + p) * kWidth);
+        }
+    }
 }
 
 template <class T>
-void copy_rows(const T* from, std::int64_t from_step, std::int64_t n, std::int64_t width, T* to) {
+void copy_panels(const T* from, std::int64_t from_step, std::int64_t depth, std::int64_t panels,
+                 std::int64_t width, T* to) {
     constexpr int kColumns = 2 * hn::MaxLanes(hn::ScalableTag<T>());
-    if (width == kTileRows) return copy_rows_of<kTileRows>(from, from_step, n, to);
-    if (width == kColumns) return copy_rows_of<kColumns>(from, from_step, n, to);
-    for (std::int64_t p = 0; p < n; ++p)
-        std::memcpy(to + p * width, from + p * from_step,
-                    static_cast<std::size_t>(width) * sizeof(T));
+    if (width == kTileRows) return copy_panels_of<kTileRows>(from, from_step, depth, panels, to);
+    if (width == kColumns) return copy_panels_of<kColumns>(from, from_step, depth, panels, to);
+    for (std::int64_t panel = 0; panel < panels; ++panel, from += width)
+        for (std::int64_t p = 0; p < depth; ++p, to += width)
+            std::memcpy(to, from + p * from_step, static_cast<std::size_t>(width) * sizeof(T));
 }
 
 template <class T>
@@ -339,7 +361,7 @@ GemmKernels<float> gemm_f32() {
     return {kTileRows,
             static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>())),
             AllTiles<float>::kTable,
-            &copy_rows<float>,
+            &copy_panels<float>,
             kInterleaveF32,
             kDotsF32,
             kDotsBf16,
@@ -350,7 +372,7 @@ GemmKernels<double> gemm_f64() {
     return {kTileRows,
             static_cast<int>(hn::MaxLanes(hn::ScalableTag<double>())),
             AllTiles<double>::kTable,
-            &copy_rows<double>,
+            &copy_panels<double>,
             &interleave<double>,
             kDotsF64,
             nullptr,

@@ -20,19 +20,9 @@ void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     const std::int64_t full = extent / width * width;
     const std::int64_t rest = extent - full;
     const std::int64_t last_width = round_up(rest, quantum);
-    if (is_lanes<T>(lines.dtype, lines.stride, 2)) {
-        const T* from = static_cast<const T*>(lines.data);
-        // Packs a few rows of several panels at a time, so that memory is read in longer runs.
-        constexpr std::int64_t kPanels = 8, kRows = 4;
-        for (std::int64_t first = 0; first < full; first += kPanels * width) {
-            const std::int64_t end = std::min(full, first + kPanels * width);
-            for (std::int64_t p = 0; p < depth; p += kRows)
-                for (std::int64_t i = first; i < end; i += width)
-                    gemm_kernels<T>().copy_rows(from + i + p * lines.depth_stride,
-                                                lines.depth_stride, std::min(kRows, depth - p),
-                                                width, to + i * depth + p * width);
-        }
-    }
+    if (is_lanes<T>(lines.dtype, lines.stride, 2))
+        gemm_kernels<T>().copy_panels(static_cast<const T*>(lines.data), lines.depth_stride, depth,
+                                      full / width, width, to);
     const bool all = !is_lanes<T>(lines.dtype, lines.stride, 2);
     if (!all && rest == 0) return;
     const std::int64_t begin = all ? 0 : full;

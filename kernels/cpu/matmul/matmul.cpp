@@ -35,8 +35,8 @@ namespace axle::kernels {
 namespace {
 
 // The sizes of the blocks of a (rows x depth) and b (depth x columns), chosen to fit in L2 and L3.
-// The depth is counted in units (see UnitTraits). A panel of b exceeds L1, but L2 is fast enough for
-// the tiles, and with deep blocks most products write c only once.
+// The depth is counted in units (see UnitTraits). A panel of b exceeds L1, but L2 is fast enough
+// for the tiles, and with deep blocks most products write c only once.
 constexpr std::int64_t kDepth = 1024;
 constexpr std::int64_t kRows = 11 * 14;
 constexpr std::int64_t kColumns = 1024;

@@ -89,9 +89,9 @@ class Block {
         quantum_ = quantum;
         in_place_ = false;
     }
-    // Returns whether the layout of lines in memory is that of panels, and tiles can read them fast.
-    // If the distance between depths is a multiple of 2 KiB, the elements of a panel compete for few
-    // sets of the caches.
+    // Returns whether the layout of lines in memory is that of panels, and tiles can read them
+    // fast. If the distance between depths is a multiple of 2 KiB, the elements of a panel compete
+    // for few sets of the caches.
     static bool is_packed(const Lines& lines) {
         constexpr std::int64_t kAliased = 2048 / sizeof(Unit);
         if constexpr (UnitTraits<Unit>::kTerms == 1)
