@@ -1,9 +1,21 @@
-"""The floating-point operations of training steps, and the peaks of the machine."""
+"""The models of the training steps, their floating-point operations, and the peaks of the machine."""
 
 import json
 import pathlib
 import subprocess
 import tempfile
+
+# The number of steps of each model: enough for a few seconds.
+STEPS = {
+    "mlp": 1000, "tiny-mlp": 20000, "lenet": 1000, "resnet18": 8, "char-gpt": 120, "gpt2": 4,
+    "gpt2-1024": 2, "llama": 8, "bert-base": 2, "resnet50": 12, "vit-tiny": 8,
+}
+# The models that are also measured in bf16.
+IN_BF16 = {"char-gpt", "gpt2"}
+
+
+def steps_of(model, scale):
+    return max(2, int(STEPS[model] * scale))
 
 
 def chain(batch, widths):

@@ -21,9 +21,12 @@ constexpr std::int64_t kMaxWinogradPixels = 4;
 constexpr std::int64_t kMinRows = kFewRows + 1;
 // The minimum number of channels. With fewer, copying the images takes longer than the product.
 constexpr std::int64_t kMinChannels = 128;
+// The maximum number of elements of an unfolded matrix. With more rows, the time to pack the weight
+// matters less.
+constexpr std::int64_t kMaxUnfolded = std::int64_t{1} << 22;
 // The number of elements that a thread copies without asking for more work.
 constexpr std::int64_t kCopiedAtOnce = std::int64_t{1} << 13;
-// The number of elements between rows that are interleaved, which writes whole vectors.
+// The number of elements between rows of an unfolded matrix. Interleaving can write some of them.
 constexpr std::int64_t kGap = kMaxInterleaved;
 
 template <class AnyView>
@@ -212,13 +215,15 @@ View fold(Scratch& scratch, const View& unfolded, const ConstView& dy, const Con
 bool suits_pixel_rows(const ConvGeometry& geometry, const ConstView& x, const ConstView& w,
                       const ConstView& y) {
     const std::int64_t pixels = pixels_of(y), taps = pixels_of(w);
-    const bool is_small = pixels <= kMaxPixels && pixels_of(x) <= kMaxInputPixels;
+    const std::int64_t rows = y.shape[0] * pixels;
+    const bool is_small = pixels <= kMaxPixels && pixels_of(x) <= kMaxInputPixels &&
+                          rows * std::max(taps * w.shape[1], w.shape[0]) <= kMaxUnfolded;
     // Groups of 4 elements are interleaved without writing to memory between them.
     const bool is_even = pixels % 4 == 0 && pixels_of(x) % 4 == 0 &&
                          w.shape[0] % kMaxInterleaved == 0 && w.shape[1] % kMaxInterleaved == 0;
     const bool has_stride = geometry.h.stride != 1 || geometry.w.stride != 1;
     return is_small && is_even && (w.dtype == DType::f32 || w.dtype == DType::f64) &&
-           w.contiguous() && geometry.groups == 1 && y.shape[0] * pixels >= kMinRows &&
+           w.contiguous() && geometry.groups == 1 && rows >= kMinRows &&
            std::min(w.shape[0], w.shape[1]) >= kMinChannels &&
            (taps == 1 ? geometry.h.padding == 0 && geometry.w.padding == 0
                       : has_stride || pixels <= kMaxWinogradPixels);

@@ -181,6 +181,20 @@ TYPED_TEST(PixelRows, MatchSumsInF64ForAllPassesLayoutsAndNumbersOfThreads) {
     }
 }
 
+TYPED_TEST(PixelRows, AreNotUsedIfTheUnfoldedImagesWouldNeedMuchMemory) {
+    const Layer l = {32, 512, 4, 4, 512, 3, 3, kHalfPadded, kHalfPadded};
+    const Images<TypeParam> x(1, l.channels, l.h, l.w), w(l.outputs, l.channels, 3, 3);
+    const Images<TypeParam> y(1, l.outputs, l.rows(), l.columns());
+    const auto suits = [&](std::int64_t images) {
+        View many_x = x.view(), many_y = y.view();
+        many_x.shape[0] = many_y.shape[0] = images;
+        return suits_pixel_rows(l.geometry(), many_x, w.view(), many_y);
+    };
+    EXPECT_TRUE(suits(16));
+    EXPECT_TRUE(suits(200));
+    EXPECT_FALSE(suits(400));
+}
+
 TYPED_TEST(PixelRows, AddABiasToPixelsThatATransposedConvolutionSkips) {
     using T = TypeParam;
     const Images<T> x(5, 128, 2, 2, 1), w(128, 144, 1, 1, 2), bias(1, 1, 1, 144, 3);
