@@ -1,11 +1,11 @@
 // Convolution and transposed convolution, computed as correlations (correlation.cpp, direct.cpp,
-// winograd.cpp).
+// winograd.cpp), or as products with a row per pixel if images are small (pixel_rows.cpp).
 //
-// In both, the matrix a of the correlation is the weight. For convolution, taps are `dilation`
-// apart. Transposed convolution is split into one correlation with stride 1 for each phase
-// (position within the two strides) that an output pixel has. Each of them computes the output
-// pixels of its phase from the taps that contribute to these pixels. So every pixel is written
-// once, and nothing is scattered.
+// The matrix a of a correlation is the weight. For convolution, taps are `dilation` apart.
+// Transposed convolution is split into one correlation with stride 1 for each phase (position
+// within the two strides) that an output pixel has. Each of them computes the output pixels of its
+// phase from the taps that contribute to these pixels. So every pixel is written once, and nothing
+// is scattered.
 #include "kernels/ops/conv.h"
 
 #include <type_traits>

@@ -41,6 +41,13 @@ bool is_dense(const AnyView& images) {
            images.stride[1] == images.shape[2] * images.shape[3];
 }
 
+// Returns a contiguous 4-d view of other memory with v's shape.
+View contiguous_at(void* data, View v) {
+    v.data = data;
+    v.stride[3] = 1, v.stride[2] = v.shape[3];
+    v.stride[1] = v.shape[2] * v.shape[3], v.stride[0] = v.shape[1] * v.stride[1];
+    return v;
+}
 // Returns a contiguous matrix.
 template <class T>
 View matrix(T* data, std::int64_t rows, std::int64_t columns) {
@@ -58,8 +65,13 @@ ConstView transposed(ConstView v) {
 // Returns a contiguous weight as a matrix [O, C KH KW].
 template <class AnyView>
 AnyView as_matrix(AnyView w) {
-    w.ndim = 2, w.shape[1] *= pixels_of(w), w.stride[1] = 1;
+    w.ndim = 2, w.shape[1] *= pixels_of(w);
+    w.stride[0] = w.shape[1], w.stride[1] = 1;
     return w;
+}
+// Returns a weight as a matrix. Copies it unless it is contiguous.
+ConstView load_matrix(Cpu& on, Scratch& scratch, const ConstView& w) {
+    return as_matrix(w.contiguous() ? w : ConstView(contiguous_copy(on, scratch, w, w.dtype)));
 }
 
 // Returns the pixels of x, or of its gradient, that y's pixels read.
@@ -105,13 +117,9 @@ View to_rows(Cpu& on, Scratch& scratch, ConstView images) {
 template <class T>
 void from_rows(Cpu& on, const View& matrix, const View& images) {
     Scratch scratch(on);
-    View dense = images;
     const std::int64_t channels = images.shape[1], pixels = pixels_of(images);
-    if (!is_dense(images)) {
-        dense.stride[3] = 1, dense.stride[2] = dense.shape[3];
-        dense.stride[1] = pixels, dense.stride[0] = channels * pixels;
-        dense.data = scratch.take<T>(dense.numel());
-    }
+    const View dense =
+        is_dense(images) ? images : contiguous_at(scratch.take<T>(images.numel()), images);
     for_each_part(images, [&](std::int64_t image, std::int64_t channel, std::int64_t count) {
         T* const to = dense.as<T>() + image * dense.stride[0] + channel * pixels;
         for (std::int64_t first = 0; first < pixels; first += kMaxInterleaved) {
@@ -223,7 +231,7 @@ bool suits_pixel_rows(const ConvGeometry& geometry, const ConstView& x, const Co
                          w.shape[0] % kMaxInterleaved == 0 && w.shape[1] % kMaxInterleaved == 0;
     const bool has_stride = geometry.h.stride != 1 || geometry.w.stride != 1;
     return is_small && is_even && (w.dtype == DType::f32 || w.dtype == DType::f64) &&
-           w.contiguous() && geometry.groups == 1 && rows >= kMinRows &&
+           geometry.groups == 1 && rows >= kMinRows &&
            std::min(w.shape[0], w.shape[1]) >= kMinChannels &&
            (taps == 1 ? geometry.h.padding == 0 && geometry.w.padding == 0
                       : has_stride || pixels <= kMaxWinogradPixels);
@@ -237,7 +245,7 @@ void pixel_rows_forward(Cpu& on, const ConstView& x, const ConstView& w, const C
         const std::int64_t channels = y.shape[1];
         const View product =
             matrix(scratch.take<T>(rows.shape[0] * channels), rows.shape[0], channels);
-        matmul(on, rows, transposed(as_matrix(w)), product, {.bias = bias});
+        matmul(on, rows, transposed(load_matrix(on, scratch, w)), product, {.bias = bias});
         from_rows<T>(on, product, y);
     });
 }
@@ -249,7 +257,7 @@ void pixel_rows_transposed(Cpu& on, const ConstView& dy, const ConstView& w,
     visit_f32_f64(dx.dtype, [&]<class T>() {
         Scratch scratch(on);
         const View rows = to_rows<T>(on, scratch, dy);
-        const ConstView weight = as_matrix(w);
+        const ConstView weight = load_matrix(on, scratch, w);
         const std::int64_t columns = weight.shape[1];
         const View product =
             matrix(scratch.take<T>(rows.shape[0] * columns), rows.shape[0], columns);
@@ -265,7 +273,10 @@ void pixel_rows_weight(Cpu& on, const ConstView& dy, const ConstView& x,
         Scratch scratch(on);
         const View of_y = to_rows<T>(on, scratch, dy);
         const View of_x = unfold<T>(on, scratch, x, dw, geometry, dy);
-        matmul(on, transposed(of_y), of_x, as_matrix(dw));
+        if (dw.contiguous()) return matmul(on, transposed(of_y), of_x, as_matrix(dw));
+        const View product = matrix(scratch.take<T>(dw.numel()), of_y.shape[1], of_x.shape[1]);
+        matmul(on, transposed(of_y), of_x, product);
+        copy(on, contiguous_at(product.data, dw), dw);
     });
 }
 

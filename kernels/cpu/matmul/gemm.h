@@ -48,9 +48,8 @@ struct GemmKernels {
     int lanes;               // elements per vector; a full tile is two vectors wide
     const Tile (*tiles)[2];  // indexed by [rows / kRowQuantum - 1][vectors - 1]
 
-    // Packs `panels` panels of `width` adjacent lines: to[(i depth + p) width + j] = from[p
-    // from_step
-    // + i width + j] for i < panels, p < depth, j < width.
+    // Packs panels of `width` adjacent lines: for i < panels, p < depth and j < width,
+    //     to[(i depth + p) width + j] = from[p from_step + i width + j]
     void (*copy_panels)(const T* from, std::int64_t from_step, std::int64_t depth,
                         std::int64_t panels, std::int64_t width, T* to);
     // Interleaves at most kMaxInterleaved rows of n elements: to[p step + i] = rows[i][p] for p <

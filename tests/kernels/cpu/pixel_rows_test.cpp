@@ -121,11 +121,11 @@ TYPED_TEST(PixelRows, MatchSumsInF64ForAllPassesLayoutsAndNumbersOfThreads) {
     using T = TypeParam;
     for (const Layer& l : kLayers) {
         const std::int64_t rows = l.rows(), columns = l.columns();
-        const Images<T> w(l.outputs, l.channels, l.kernel_h, l.kernel_w, 2);
         const Images<T> bias(1, 1, 1, l.outputs, 4);
         ConstView of_bias = bias.view();
         of_bias.ndim = 1, of_bias.shape[0] = l.outputs, of_bias.stride[0] = 1;
         for (const bool channels_last : {false, true}) {
+            const Images<T> w(l.outputs, l.channels, l.kernel_h, l.kernel_w, 2, channels_last);
             const Images<T> x(l.images, l.channels, l.h, l.w, 1, channels_last);
             const Images<T> dy(l.images, l.outputs, rows, columns, 3, channels_last);
             ASSERT_TRUE(suits_pixel_rows(l.geometry(), x.view(), w.view(), dy.view()));
@@ -169,7 +169,7 @@ TYPED_TEST(PixelRows, MatchSumsInF64ForAllPassesLayoutsAndNumbersOfThreads) {
                 const Images<T> dx(l.images, l.channels, l.h, l.w, 6, channels_last);
                 conv2d_transposed(cpu, dy.view(), w.view(), {}, l.geometry(), dx.view());
                 expect_near(dx, dx_sums, dx_sizes, "dx of layer " + what);
-                const Images<T> dw(l.outputs, l.channels, l.kernel_h, l.kernel_w, 7);
+                const Images<T> dw(l.outputs, l.channels, l.kernel_h, l.kernel_w, 7, channels_last);
                 conv2d_weight_gradient(cpu, dy.view(), x.view(), l.geometry(), dw.view());
                 expect_near(dw, dw_sums, dw_sizes, "dw of layer " + what);
                 if (threads == 1) first = {y.values(), dx.values(), dw.values()};
