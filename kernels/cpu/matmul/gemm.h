@@ -122,13 +122,16 @@ struct GemmKernels<BFloat16Pair> {
     // - 1 are zeros.
     void (*pack_along)(const BFloat16* from, std::int64_t stride, std::int64_t count,
                        std::int64_t terms, std::int64_t width, BFloat16Pair* to);
-    // Packs the elements of `count` adjacent lines at two depths, one pair per line: to[i] =
-    // {low[i], high[i]} for i < count. Lines from `count` to width - 1 are zeros. If high is null,
-    // the second elements are zeros.
-    void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t count,
-                        std::int64_t width, BFloat16Pair* to);
-    // Transposes 16 x 16 pairs: to[i to_step + p] = from[16 p + i].
-    void (*transpose)(const BFloat16Pair* from, BFloat16Pair* to, std::int64_t to_step);
+    // Packs the elements of `count` adjacent lines at two depths into panels of `width` lines,
+    // which are to_step apart: to[i / width to_step + i % width] = {low[i], high[i]} for i < count.
+    // The missing lines of the last panel are zeros. If high is null, the second elements are
+    // zeros. The elements that are read soon after these are at low + ahead and high + ahead.
+    void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t ahead,
+                        std::int64_t count, std::int64_t width, BFloat16Pair* to,
+                        std::int64_t to_step);
+    // Transposes 16 x 16 pairs: to[i to_step + p] = from[p from_step + i].
+    void (*transpose)(const BFloat16Pair* from, std::int64_t from_step, BFloat16Pair* to,
+                      std::int64_t to_step);
 };
 
 // The kernels for CPUs with AMX. The even and the odd terms of 16 pairs are summed separately, and

@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul/gemm.h"
 
 #if defined(__x86_64__)
+#include <array>
 #include <cstring>
 
 #include <hwy/base.h>
@@ -142,25 +143,49 @@ AXLE_BF16 void pack_along(const BFloat16* from, std::int64_t stride, std::int64_
     }
 }
 
-AXLE_BF16 void pack_across(const BFloat16* low, const BFloat16* high, std::int64_t count,
-                           std::int64_t width, BFloat16Pair* to) {
-    for (std::int64_t i = 0; i < width; i += kLanes) {
-        const auto present = static_cast<__mmask16>(low_bits(count - i, kLanes));
-        const auto stored = static_cast<__mmask16>(low_bits(width - i, kLanes));
-        __m512i pairs = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, low + i));
-        if (high != nullptr) {
-            const __m512i upper =
-                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, high + i));
-            pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(upper, 16));
+// Returns the words of the 16 pairs that begin with pair `first` of two vectors, as indices for
+// vpermt2w, where the words of the second vector begin with 32.
+constexpr std::array<std::int16_t, 32> order_of_pairs(int first) {
+    std::array<std::int16_t, 32> order = {};
+    for (int i = 0; i < kLanes; ++i) {
+        order[2 * i] = static_cast<std::int16_t>(first + i);
+        order[2 * i + 1] = static_cast<std::int16_t>(32 + first + i);
+    }
+    return order;
+}
+alignas(64) constexpr auto kFirstPairs = order_of_pairs(0), kSecondPairs = order_of_pairs(kLanes);
+
+AXLE_BF16 void pack_across(const BFloat16* low, const BFloat16* high, std::int64_t ahead,
+                           std::int64_t count, std::int64_t width, BFloat16Pair* to,
+                           std::int64_t to_step) {
+    const __m512i first = _mm512_load_si512(kFirstPairs.data());
+    const __m512i second = _mm512_load_si512(kSecondPairs.data());
+    for (std::int64_t j = 0; j < count; j += width, to += to_step) {
+        for (std::int64_t i = 0; i < width; i += 2 * kLanes) {
+            const auto present = static_cast<__mmask32>(low_bits(count - j - i, 2 * kLanes));
+            const auto stored = low_bits(width - i, 2 * kLanes);
+            const BFloat16* const x = low + j + i;
+            _mm_prefetch(x + ahead, _MM_HINT_T0);
+            const __m512i lows = _mm512_maskz_loadu_epi16(present, x);
+            __m512i highs = _mm512_setzero_si512();
+            if (high != nullptr) {
+                const BFloat16* const y = high + j + i;
+                _mm_prefetch(y + ahead, _MM_HINT_T0);
+                highs = _mm512_maskz_loadu_epi16(present, y);
+            }
+            _mm512_mask_storeu_epi32(to + i, static_cast<__mmask16>(stored),
+                                     _mm512_permutex2var_epi16(lows, first, highs));
+            _mm512_mask_storeu_epi32(to + i + kLanes, static_cast<__mmask16>(stored >> kLanes),
+                                     _mm512_permutex2var_epi16(lows, second, highs));
         }
-        _mm512_mask_storeu_epi32(to + i, stored, pairs);
     }
 }
 
-AXLE_BF16 void transpose_pairs(const BFloat16Pair* from, BFloat16Pair* to, std::int64_t to_step) {
+AXLE_BF16 void transpose_pairs(const BFloat16Pair* from, std::int64_t from_step, BFloat16Pair* to,
+                               std::int64_t to_step) {
     __m512i v[kLanes];
     HWY_UNROLL(16)
-    for (int p = 0; p < kLanes; ++p) v[p] = _mm512_loadu_si512(from + p * kLanes);
+    for (int p = 0; p < kLanes; ++p) v[p] = _mm512_loadu_si512(from + p * from_step);
     transpose(v);
     HWY_UNROLL(16)
     for (int i = 0; i < kLanes; ++i) _mm512_storeu_si512(to + i * to_step, v[i]);

@@ -63,6 +63,9 @@ void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     }
 }
 
+// The number of pairs along the depth by which pack_pairs() prefetches.
+constexpr std::int64_t kPairsAhead = 4;
+
 // Packs lines element by element, for operands that are contiguous in neither direction.
 void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, std::int64_t width,
                   BFloat16Pair* to) {
@@ -85,15 +88,16 @@ void pack_pairs(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     const std::int64_t present = divide_up(depth, 2);
     const bool across = lines.stride == 1 && lines.depth_stride != 1;
     if (across) {
+        const std::int64_t full = extent / width * width, rest = extent - full;
+        const std::int64_t ahead = 2 * kPairsAhead * lines.depth_stride;
+        const std::int64_t last_width = std::min(width, round_up(rest, quantum));
         for (std::int64_t p = 0; p < present; ++p) {
             const BFloat16* const low = from + 2 * p * lines.depth_stride;
             const BFloat16* const high = 2 * p + 1 < depth ? low + lines.depth_stride : nullptr;
-            for (std::int64_t i = 0; i < extent; i += width) {
-                const std::int64_t count = std::min(width, extent - i);
-                const std::int64_t step = std::min(width, round_up(count, quantum));
-                kernels.pack_across(low + i, high == nullptr ? nullptr : high + i, count, step,
-                                    to + i * pairs + p * step);
-            }
+            kernels.pack_across(low, high, ahead, full, width, to + p * width, width * pairs);
+            if (rest > 0)
+                kernels.pack_across(low + full, high == nullptr ? nullptr : high + full, ahead,
+                                    rest, last_width, to + full * pairs + p * last_width, 0);
         }
     }
     for (std::int64_t i = 0; i < extent; i += width, to += width * pairs) {
@@ -145,16 +149,20 @@ void pack_rows(const Lines& lines, std::int64_t extent, std::int64_t depth, AmxP
         std::fill(to, to + (round_up(extent, kLanes) - extent) * pairs, AmxPair());
         return;
     }
-    // Packs 16 rows as a panel, and transposes 16 x 16 pairs.
-    for (std::int64_t i = 0; i < extent; i += kLanes, to += kLanes * pairs) {
-        const std::int64_t count = std::min(kLanes, extent - i);
+    // Packs two tiles of 16 rows as a panel, so that whole cache lines are read if the rows are
+    // adjacent in memory, and transposes 16 x 16 pairs.
+    constexpr std::int64_t kPanel = 2 * kLanes;
+    for (std::int64_t i = 0; i < extent; i += kPanel, to += kPanel * pairs) {
+        const std::int64_t count = std::min(kPanel, extent - i);
+        const std::int64_t width = round_up(count, kLanes);
         for (std::int64_t p = 0; p < pairs; p += kLanes) {
-            alignas(64) BFloat16Pair panel[kLanes * kLanes];
+            alignas(64) BFloat16Pair panel[kLanes * kPanel];
             const Lines part = {from + i * lines.stride + 2 * p * lines.depth_stride, lines.dtype,
                                 lines.stride, lines.depth_stride};
-            pack_pairs(part, count, std::min(2 * kLanes, depth - 2 * p), kLanes, kLanes, kLanes,
+            pack_pairs(part, count, std::min(2 * kLanes, depth - 2 * p), kPanel, kLanes, kLanes,
                        panel);
-            kernels.transpose(panel, to + p, pairs);
+            for (std::int64_t j = 0; j < width; j += kLanes)
+                kernels.transpose(panel + j, width, to + j * pairs + p, pairs);
         }
     }
 }
