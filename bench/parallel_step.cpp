@@ -94,7 +94,7 @@ nlohmann::json measure(const Options& options) {
         optimizer.zero_grad();
         return loss;
     };
-    nlohmann::json row = time_steps(step, 5, options.steps);
+    nlohmann::json row = StepTimer(step, 5, options.steps).measure();
     row.update({{"model", "llama"},
                 {"parallel", options.parallel},
                 {"threads", options.threads},

@@ -39,6 +39,7 @@ struct Options {
     std::string dtype = "f32";
     std::optional<dist::ShardingStrategy> sharding;
     std::shared_ptr<dist::ProcessGroup> group = nullptr;
+    bool turns = false;  // whether the steps are measured again for each line of the input
     // Options of --serve:
     bool served = false, deterministic = false;
     ServeOptions serve;

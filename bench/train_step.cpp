@@ -1,6 +1,6 @@
 // Usage:
 //     bench_train_step --model NAME [--threads N] [--steps N] [--dtype f32|bf16]
-//         [--sharding full_shard|shard_grad_op|shard_optimizer]
+//         [--sharding full_shard|shard_grad_op|shard_optimizer] [--turns]
 //     bench_train_step --serve --model NAME [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //         [--deterministic] [--batch N] [--time N]
 //
@@ -126,6 +126,7 @@ Options parse(const std::vector<std::string>& arguments) {
     for (std::size_t i = 0; i < arguments.size(); i += 2) {
         const std::string& name = arguments[i];
         bool* const flag = name == "--serve"           ? &options.served
+                           : name == "--turns"         ? &options.turns
                            : name == "--compile"       ? &options.serve.compile
                            : name == "--deterministic" ? &options.deterministic
                                                        : nullptr;
@@ -155,9 +156,9 @@ Options parse(const std::vector<std::string>& arguments) {
             options.time = std::stoll(value);
         else
             throw std::invalid_argument(
-                "bench_train_step: the option must be --serve, --compile, --deterministic, "
-                "--model, "
-                "--threads, --steps, --dtype, --sharding, --device, --batch or --time: " +
+                "bench_train_step: the option must be --serve, --turns, --compile, "
+                "--deterministic, --model, --threads, --steps, --dtype, --sharding, --device, "
+                "--batch or --time: " +
                 name);
     }
     if (options.dtype != "f32" && options.dtype != "bf16")
@@ -169,21 +170,31 @@ Options parse(const std::vector<std::string>& arguments) {
     return options;
 }
 
-nlohmann::json measure(Options options) {
+// Measures the steps and prints the result on rank 0. With --turns, measures again for each line of
+// the standard input, until the line is "quit".
+void measure(Options options) {
     options.group = dist::ProcessGroup::create();
     kernels::set_num_threads(options.threads);
     manual_seed(1);
     const Training training = training_of(options);
-    nlohmann::json row = time_steps(training.step, options.sharding ? 5 : 1, options.steps);
     const double tokens = static_cast<double>(training.items * options.group->size());
-    row.update({{"model", options.model},
-                {"dtype", options.dtype},
-                {"parameters", training.parameters},
-                {"threads", options.threads},
-                {"rank", options.group->rank()},
-                {"processes", options.group->size()},
-                {"tokens_per_s", 1e3 * tokens / row["ms_per_step"].get<double>()}});
-    return row;
+    StepTimer timer(training.step, options.sharding ? 5 : 1, options.steps);
+    const auto report = [&] {
+        nlohmann::json row = timer.measure();
+        row.update({{"model", options.model},
+                    {"dtype", options.dtype},
+                    {"parameters", training.parameters},
+                    {"threads", options.threads},
+                    {"processes", options.group->size()},
+                    {"tokens_per_s", 1e3 * tokens / row["ms_per_step"].get<double>()}});
+        if (options.group->rank() == 0) std::cout << row.dump() << std::endl;
+    };
+    report();
+    if (!options.turns) return;
+    for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+        timer.warm_up();
+        report();
+    }
 }
 
 }  // namespace
@@ -194,8 +205,8 @@ int main(int argc, char** argv) {
         const auto options = axle::bench::parse({argv + 1, argv + argc});
         if (options.served)
             axle::bench::run_server(options);
-        else if (const auto row = axle::bench::measure(options); row["rank"] == 0)
-            std::cout << row.dump() << '\n';
+        else
+            axle::bench::measure(options);
     } catch (const std::exception& error) {
         std::cerr << error.what() << '\n';
         return 1;

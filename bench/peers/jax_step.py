@@ -11,10 +11,7 @@ import argparse
 import json
 import os
 import platform
-import re
-import statistics
 import sys
-import time
 
 
 def parse():
@@ -23,6 +20,8 @@ def parse():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--turns", action="store_true",
+                        help="measure again for each line of the standard input")
     return parser.parse_args()
 
 
@@ -33,6 +32,7 @@ import jax  # noqa: E402  (must see the affinity mask)
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
+from step_timer import StepTimer  # noqa: E402
 
 RANDOM = np.random.default_rng(1)
 DTYPE = jnp.bfloat16 if ARGUMENTS.dtype == "bf16" else jnp.float32
@@ -219,11 +219,6 @@ def adamw_step(loss):
     return step, start
 
 
-def peak_resident_bytes():
-    with open("/proc/self/status") as status:
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
-
-
 def main():
     if ARGUMENTS.model not in MODELS:
         sys.exit(f"jax_step: {ARGUMENTS.model} is not written: it has {', '.join(MODELS)}")
@@ -232,31 +227,32 @@ def main():
     step, start = (adamw_step if is_gpt else sgd_step)(loss)
     step = jax.jit(step, donate_argnums=(0, 1))
     state, x, y = start(params), jnp.asarray(x), jnp.asarray(y)
-    losses, times = [], []
-    for number in range(3 + ARGUMENTS.steps // 10 + ARGUMENTS.steps):
-        begin = time.perf_counter()
-        value, params, state = step(params, state, x, y)
-        jax.block_until_ready((value, params))
-        times.append(1e3 * (time.perf_counter() - begin))
-        if number == 0:
-            losses.append(float(value))
-    times = times[-ARGUMENTS.steps:]
     items = x.size if is_gpt else x.shape[0]
-    print(json.dumps({
-        "engine": "jax",
-        "version": jax.__version__,
-        "python": platform.python_version(),
-        "model": ARGUMENTS.model,
-        "dtype": ARGUMENTS.dtype,
-        "threads": ARGUMENTS.threads,
-        "processes": 1,
-        "steps": ARGUMENTS.steps,
-        "ms_per_step": statistics.median(times),
-        "ms_per_step_min": min(times),
-        "tokens_per_s": 1e3 * items / statistics.median(times),
-        "losses": losses,
-        "peak_resident_bytes": peak_resident_bytes(),
-    }))
+
+    def run_step():
+        nonlocal params, state
+        value, params, state = step(params, state, x, y)
+        return jax.block_until_ready((value, params))[0]
+
+    timer = StepTimer(run_step, 1, ARGUMENTS.steps)
+
+    def report():
+        measured = timer.measure()
+        print(json.dumps({
+            "engine": "jax",
+            "version": jax.__version__,
+            "python": platform.python_version(),
+            "model": ARGUMENTS.model,
+            "dtype": ARGUMENTS.dtype,
+            "threads": ARGUMENTS.threads,
+            "processes": 1,
+            "tokens_per_s": 1e3 * items / measured["ms_per_step"],
+            **measured,
+        }), flush=True)
+
+    report()
+    if ARGUMENTS.turns:
+        timer.take_turns(report)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from hashed import DATA_KEY, hashed_ids, set_hashed_weights
 from torch import nn
 from torch.distributed.tensor import DTensor
-from train_step import time_steps
+from step_timer import StepTimer
 
 BATCH, TIME, VOCABULARY, WIDTH, LAYERS, HEADS, KEY_VALUE_HEADS = 2, 512, 4096, 256, 4, 8, 4
 SIZE = WIDTH // HEADS  # width of a head
@@ -154,7 +154,7 @@ def main():
         optimizer.zero_grad()
         return loss.full_tensor() if isinstance(loss, DTensor) else loss
 
-    measured = time_steps(step, 5, arguments.steps)
+    measured = StepTimer(step, 5, arguments.steps).measure()
     if rank == 0:
         print(json.dumps({
             "engine": "torch",

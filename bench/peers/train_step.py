@@ -17,13 +17,11 @@ import argparse
 import json
 import os
 import platform
-import re
-import statistics
-import time
 
 import torch
 import torch.nn.functional as F
 from hashed import DATA_KEY, hashed_ids, set_hashed_weights
+from step_timer import StepTimer
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -211,26 +209,6 @@ TRAININGS = {
 }
 
 
-def peak_resident_bytes():
-    with open("/proc/self/status") as status:
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
-
-
-def time_steps(step, losses, steps):
-    """Runs step() several times; it returns the loss. Returns the first losses, the median and the
-    minimum time of later steps, and the peak memory."""
-    first = [step().item() for _ in range(losses)]
-    for _ in range(2 + steps // 10):
-        step()
-    times = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-    return {"steps": steps, "ms_per_step": statistics.median(times), "ms_per_step_min": min(times),
-            "losses": first, "peak_resident_bytes": peak_resident_bytes()}
-
-
 class Products(TorchDispatchMode):
     """Keeps the calls of products, convolutions and attention, with their operands."""
 
@@ -272,6 +250,8 @@ def main():
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--bound", action="store_true")
+    parser.add_argument("--turns", action="store_true",
+                        help="measure again for each line of the standard input")
     parser.add_argument("--sharding", choices=("full_shard", "shard_grad_op"))
     arguments = parser.parse_args()
 
@@ -326,8 +306,8 @@ def main():
             update()
             return loss
 
-    measured = time_steps(step, LOSSES if arguments.sharding else 1, arguments.steps)
-    result = {
+    timer = StepTimer(step, LOSSES if arguments.sharding else 1, arguments.steps)
+    facts = {
         "engine": ("bound" if arguments.bound else
                    "torch.compile" if arguments.compile else "torch"),
         "version": torch.__version__,
@@ -338,11 +318,17 @@ def main():
         "parameters": count,
         "threads": arguments.threads,
         "processes": processes,
-        "tokens_per_s": 1e3 * items * processes / measured["ms_per_step"],
-        **measured,
     }
-    if rank == 0:
-        print(json.dumps(result), flush=True)
+
+    def report():
+        measured = timer.measure()
+        rate = 1e3 * items * processes / measured["ms_per_step"]
+        if rank == 0:
+            print(json.dumps({**facts, "tokens_per_s": rate, **measured}), flush=True)
+
+    report()
+    if arguments.turns:
+        timer.take_turns(report)
     if processes > 1:
         torch.distributed.barrier()
     os._exit(0)  # exits immediately, because the compiler's workers need seconds to end
