@@ -6,7 +6,8 @@
 //
 // Measures training steps: forward, backward, gradient clipping (of a GPT or Llama) and the
 // optimizer's update, on one batch of random numbers. bench/train_models.h has the names of models.
-// Prints one line of JSON with the median time of a step and the peak memory.
+// Prints one line of JSON with the median time of a step and the peak memory. With --turns,
+// measures again for each line of the standard input, until the line is "quit".
 // bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs the two
 // programs in turn. Processes that axle launch has started average their gradients, and rank 0
 // prints. With --sharding, the processes of a GPT shard its parameters, with one unit for each
@@ -170,10 +171,11 @@ Options parse(const std::vector<std::string>& arguments) {
     return options;
 }
 
-// Measures the steps and prints the result on rank 0. With --turns, measures again for each line of
-// the standard input, until the line is "quit".
+// Measures the steps and prints the results on rank 0.
 void measure(Options options) {
     options.group = dist::ProcessGroup::create();
+    if (options.turns && options.group->size() > 1)
+        throw std::invalid_argument("bench_train_step: --turns needs a job with one process");
     kernels::set_num_threads(options.threads);
     manual_seed(1);
     const Training training = training_of(options);

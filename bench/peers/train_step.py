@@ -263,6 +263,8 @@ def main():
     run, count = model, sum(p.numel() for p in model.parameters())
     processes, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     if processes > 1:
+        if arguments.turns:
+            parser.error("--turns needs a job with one process")
         torch.distributed.init_process_group("gloo")
     if arguments.sharding:
         set_hashed_weights(model, len(model.blocks), "cpu")
