@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -113,8 +114,8 @@ class GpuTable {
         constexpr double kSampleMs = 4;
         const double once = sample(next, 3);
         const int repeats = static_cast<int>(std::clamp(kSampleMs / once, 1.0, 400.0));
-        std::vector<double> times;
-        for (int i = 0; i < 15; ++i) times.push_back(sample(next, repeats));
+        std::array<double, 15> times;
+        for (double& ms : times) ms = sample(next, repeats);
         std::ranges::nth_element(times, times.begin() + 7);
         return times[7];
     }

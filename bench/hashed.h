@@ -57,7 +57,8 @@ void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
 }
 // Returns the bound of PyTorch's layers, 1 / sqrt(fan_in).
 inline double fan_in_bound(const std::string&, const Tensor& p) {
-    return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
+    const std::int64_t fan_in = p.numel() / p.size(0);
+    return 1 / std::sqrt(static_cast<double>(fan_in));
 }
 
 }  // namespace axle::bench

@@ -91,9 +91,10 @@ inline Tensor pictures(const std::string& path, const Shape& shape) {
 
 inline Case transformed(const Tensor& images, std::int64_t batch, data::Transform transform) {
     const Tree samples{{"image", images}, {"label", row_numbers(images.size(0))}};
+    const std::int64_t bytes_per_sample = images.numel() / images.size(0) + 8;
     return shuffled(std::make_shared<data::TransformedDataset>(data::TensorDataset(samples),
                                                                std::move(transform)),
-                    batch, static_cast<double>(images.numel() / images.size(0)) + 8);
+                    batch, static_cast<double>(bytes_per_sample));
 }
 
 inline Case jpeg_folder(const std::string& path, data::Transform transform) {

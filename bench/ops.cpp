@@ -104,7 +104,7 @@ Call tiny_mlp_step() {
 
 void add_overheads() {
     const auto add = [](const char* name, std::function<Call()> prepare) {
-        add_row({.name = std::string("overhead/") + name, .prepare = prepare});
+        add_row({.name = std::string("overhead/") + name, .prepare = std::move(prepare)});
     };
     add("empty_8x64", []() -> Call { return [] { empty({8, 64}); }; });
     add("view_8x64", []() -> Call { return [x = randn({8, 64})] { x.view({64, 8}); }; });

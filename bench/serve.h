@@ -127,8 +127,8 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
            {"parameters", model.num_parameters()}});
     answer_requests([&](const std::string& request, int count) -> nlohmann::json {
         if (request == "check") {
-            std::vector<double> losses;
-            for (int i = 0; i < count; ++i) losses.push_back(step().item());
+            std::vector<double> losses(static_cast<std::size_t>(count));
+            for (double& loss : losses) loss = step().item();
             return {{"losses", losses}};
         }
         if (request == "run") {
