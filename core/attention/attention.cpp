@@ -83,6 +83,40 @@ Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
+// Returns whether q, k and v are consecutive slices of one tensor [B, T, (heads of q, k and v) D].
+bool are_slices(const Tensor& q, const Tensor& k, const Tensor& v) {
+    const std::int64_t depth = q.size(3);
+    const std::int64_t width = (q.size(1) + k.size(1) + v.size(1)) * depth;
+    std::int64_t next = q.impl()->offset;
+    for (const Tensor* x : {&q, &k, &v}) {
+        const Strides strides = {x->size(2) * width, depth, width, 1};
+        if (x->impl()->storage != q.impl()->storage || x->impl()->offset != next ||
+            x->size(2) != q.size(2) || x->strides() != strides)
+            return false;
+        next += x->size(1) * depth;
+    }
+    return true;
+}
+
+// Returns uninitialized tensors for the gradients of slices: slices of one tensor, so that the
+// gradient of the split needs no copy.
+AttentionGradients empty_slices(const Tensor& q, const Tensor& k, const Tensor& v) {
+    const std::int64_t depth = q.size(3), heads = q.size(1) + k.size(1) + v.size(1);
+    const Tensor all = Tensor::empty({q.size(0), q.size(2), heads, depth},
+                                     {.dtype = q.dtype(), .device = q.device()});
+    const auto part = [&](std::int64_t first, const Tensor& x) {
+        return narrow(all, 2, first, x.size(1)).transpose(1, 2);
+    };
+    return {part(0, q), part(q.size(1), k), part(q.size(1) + k.size(1), v)};
+}
+
+AttentionGradients empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v, Needs needs) {
+    if (needs[0] && needs[1] && needs[2] && are_slices(q, k, v)) return empty_slices(q, k, v);
+    return {.q = needs[0] ? empty_gradient(q) : Tensor(),
+            .k = needs[1] ? empty_gradient(k) : Tensor(),
+            .v = needs[2] ? empty_gradient(v) : Tensor()};
+}
+
 // Computes attention without recording it for backward. Sets params.generator.
 AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                       kernels::AttentionParams& params) {
@@ -100,9 +134,7 @@ AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v, const T
 AttentionGradients backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& mask, const AttentionPart& part,
                             const kernels::AttentionParams& params, Needs needs) {
-    AttentionGradients d{.q = needs[0] ? empty_gradient(q) : Tensor(),
-                         .k = needs[1] ? empty_gradient(k) : Tensor(),
-                         .v = needs[2] ? empty_gradient(v) : Tensor()};
+    AttentionGradients d = empty_gradients(q, k, v, needs);
     const auto view_of = [](Tensor& t) { return t.defined() ? t.view() : View(); };
     launch(q.device(), [&](auto& on) {
         kernels::attention_backward(on, dout.view(), q.view(), k.view(), v.view(),

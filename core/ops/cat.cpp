@@ -12,6 +12,25 @@
 #include "kernels/ops/copy.h"
 
 namespace axle {
+namespace {
+
+// Returns a view of the contiguous tensor of the given shape whose consecutive slices along d are
+// `parts`, or an undefined tensor if the parts are not such slices.
+Tensor joined(const std::vector<Tensor>& parts, int d, const Shape& shape) {
+    Strides strides = contiguous_strides(shape);
+    std::int64_t next = parts[0].impl()->offset;
+    for (const Tensor& part : parts) {
+        if (part.impl()->storage != parts[0].impl()->storage || part.dtype() != parts[0].dtype() ||
+            part.impl()->offset != next)
+            return {};
+        for (int i = 0; i < part.dim(); ++i)
+            if (part.size(i) != 1 && part.strides()[i] != strides[i]) return {};
+        next += part.size(d) * strides[d];
+    }
+    return make_view(parts[0], shape, strides, parts[0].impl()->offset);
+}
+
+}  // namespace
 
 std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::int64_t>& sizes) {
     std::vector<Tensor> parts;
@@ -38,6 +57,9 @@ std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::i
                 missing[d] = sizes[i];
                 all[i] = zeros(missing, {.dtype = known.dtype(), .device = known.device()});
             }
+            // Ops that split their own gradients, such as attention, need no copy.
+            if (!grad_enabled())
+                if (const Tensor whole = joined(all, d, shape); whole.defined()) return {whole};
             return {cat(all, d)};
         });
     return parts;

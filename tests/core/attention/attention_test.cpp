@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -37,6 +40,63 @@ TEST(ScaledDotProductAttention, ComputesTheGradientOfAMaskWithDropout) {
     };
     const double slope = (value_at(1e-5) - value_at(-1e-5)) / 2e-5;
     EXPECT_NEAR(sum(mask.grad() * direction).item(), slope, 1e-7 * std::abs(slope) + 1e-8);
+}
+
+// Returns the projection [B, T, (4 + 2 + 2) 16] as q, k and v.
+std::vector<Tensor> heads_of(const Tensor& projection) {
+    std::vector<Tensor> parts = split(projection, {64, 32, 32}, -1);
+    for (Tensor& part : parts)
+        part = part.view({projection.size(0), projection.size(1), -1, 16}).transpose(1, 2);
+    return parts;
+}
+
+TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesWithoutACopy) {
+    for (const std::int64_t batch : {1, 3}) {
+        const Tensor projection = randn({batch, 9, 128}).set_requires_grad();
+        const std::vector<Tensor> x = heads_of(projection);
+        std::vector<const void*> seen;
+        std::vector<autograd::HookHandle> hooks;
+        for (const Tensor& part : x)
+            hooks.push_back(autograd::register_hook(part, [&](const Tensor& gradient) {
+                seen.push_back(gradient.raw_data());
+                return Tensor();
+            }));
+        const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], {.causal = true});
+        const Tensor dy = randn(y.shape());
+        const Tensor gradient = autograd::grad({y}, {projection}, {dy})[0];
+        const float* const start = gradient.data<float>();
+        ASSERT_EQ(seen.size(), 3u);
+        for (const std::int64_t column : {0, 64, 96})
+            EXPECT_TRUE(std::ranges::count(seen, start + column)) << column;
+
+        std::vector<Tensor> copies;
+        for (const Tensor& part : x)
+            copies.push_back(part.detach().contiguous().set_requires_grad());
+        const Tensor same =
+            scaled_dot_product_attention(copies[0], copies[1], copies[2], {.causal = true});
+        const std::vector<Tensor> expected = autograd::grad({same}, copies, {dy});
+        const std::vector<Tensor> parts = heads_of(gradient);
+        for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(equal(parts[i], expected[i])) << i;
+    }
+}
+
+TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesInAnotherOrder) {
+    const Tensor projection = randn({2, 9, 128}).set_requires_grad();
+    const std::vector<Tensor> x = heads_of(projection);
+    // The first slice is v, and q has half of the heads.
+    const Tensor y = scaled_dot_product_attention(x[1], x[2], narrow(x[0], 1, 0, 2));
+    const Tensor dy = randn(y.shape());
+    const Tensor gradient = autograd::grad({y}, {projection}, {dy})[0];
+    std::vector<Tensor> copies = {x[1].detach().clone().set_requires_grad(),
+                                  x[2].detach().clone().set_requires_grad(),
+                                  narrow(x[0], 1, 0, 2).detach().clone().set_requires_grad()};
+    const std::vector<Tensor> expected = autograd::grad(
+        {scaled_dot_product_attention(copies[0], copies[1], copies[2])}, copies, {dy});
+    const std::vector<Tensor> parts = heads_of(gradient);
+    EXPECT_TRUE(equal(parts[1], expected[0]));
+    EXPECT_TRUE(equal(parts[2], expected[1]));
+    EXPECT_TRUE(equal(narrow(parts[0], 1, 0, 2), expected[2]));
+    EXPECT_EQ(max(abs(narrow(parts[0], 1, 2, 2))).item(), 0);
 }
 
 TEST(ScaledDotProductAttention, RejectsKeysAndValuesOfDifferentLengths) {

@@ -2,6 +2,7 @@
 // op cases do not cover.
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,60 @@ TEST(Unfold, AddsGradientsOfOverlappingWindows) {
     const Tensor x = zeros({5}, {.requires_grad = true});
     sum(unfold(x, 0, 3, 1)).backward();
     EXPECT_EQ(x.grad().to_vector(), (Values{1, 2, 3, 2, 1}));
+}
+
+// Returns the gradient of x, given the gradients of its slices [2, 1], [2, 2] and [2, 1].
+Tensor gradient_of_split(const std::vector<Tensor>& gradients, std::vector<std::int64_t> order) {
+    const Tensor x = zeros({2, 4}, {.requires_grad = true});
+    std::vector<Tensor> parts = split(x, {1, 2, 1}, 1), roots, given;
+    for (const std::int64_t i : order) {
+        roots.push_back(parts[static_cast<std::size_t>(i)]);
+        given.push_back(gradients[static_cast<std::size_t>(i)]);
+    }
+    return autograd::grad(roots, {x}, given)[0];
+}
+
+TEST(Split, UsesAGradientWhoseSlicesAreTheGradientsOfTheParts) {
+    const Tensor whole = arange(8, {f32}).reshape({2, 4});
+    const std::vector<Tensor> slices = split(whole, {1, 2, 1}, 1);
+    const Tensor dx = gradient_of_split(slices, {0, 1, 2});
+    EXPECT_EQ(dx.raw_data(), whole.raw_data());
+    EXPECT_EQ(dx.to_vector(), whole.to_vector());
+}
+
+TEST(Split, CopiesGradientsThatAreNotConsecutiveSlices) {
+    const Tensor whole = arange(8, {f32}).reshape({2, 4});
+    const std::vector<Tensor> slices = split(whole, {1, 2, 1}, 1);
+    // A part without a gradient, slices in another order, of another tensor or of a wider one.
+    EXPECT_EQ(gradient_of_split(slices, {0, 1}).to_vector(), (Values{0, 1, 2, 0, 4, 5, 6, 0}));
+    EXPECT_EQ(gradient_of_split({slices[2], slices[1], slices[0]}, {0, 1, 2}).to_vector(),
+              (Values{3, 1, 2, 0, 7, 5, 6, 4}));
+    EXPECT_EQ(gradient_of_split({slices[0], slices[1] + 10, slices[2]}, {0, 1, 2}).to_vector(),
+              (Values{0, 11, 12, 3, 4, 15, 16, 7}));
+    const std::vector<Tensor> wider = split(arange(10, {f32}).reshape({2, 5}), {1, 2, 1, 1}, 1);
+    EXPECT_EQ(gradient_of_split(wider, {0, 1, 2}).to_vector(), (Values{0, 1, 2, 3, 5, 6, 7, 8}));
+}
+
+// The gradient of the sum of both halves is accumulated in place, but not in the tensors of hooks.
+TEST(Split, DoesNotChangeTheGradientsOfThePartsThatHooksKeep) {
+    const Tensor x = zeros({2, 4}, {.requires_grad = true});
+    const Tensor y = x * 1;
+    const std::vector<Tensor> parts = split(y, {2, 2}, 1);
+    std::vector<Tensor> kept;
+    const auto keep = [&](const Tensor& gradient) {
+        kept.push_back(gradient);
+        return Tensor();
+    };
+    const auto first = autograd::register_hook(parts[0], keep);
+    const auto second = autograd::register_hook(parts[1], keep);
+    const std::vector<Tensor> slices = split(arange(8, {f32}).reshape({2, 4}), {2, 2}, 1);
+    autograd::backward({parts[0], parts[1], sum(y)}, {slices[0], slices[1], Tensor()});
+    EXPECT_EQ(x.grad().to_vector(), (Values{1, 2, 3, 4, 5, 6, 7, 8}));
+    ASSERT_EQ(kept.size(), 2u);
+    for (const Tensor& gradient : kept)
+        EXPECT_EQ(gradient.to_vector(), gradient.raw_data() == slices[0].raw_data()
+                                            ? (Values{0, 1, 4, 5})
+                                            : (Values{2, 3, 6, 7}));
 }
 
 TEST(Fold, MultipliesPixelsOfAnUnfoldedImageByTheirNumberOfWindows) {
