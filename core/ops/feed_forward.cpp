@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kFeedForward = "feed_forward";
 
 // Returns (dy weight2) * activation'(at), the gradient of the activation's input. For relu, `at` is
-// the activation's output, otherwise its input.
+// the activation's output, otherwise its input. If saves_slope() is true and the call is not
+// recorded, `at` is the derivative.
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
     if (grad_enabled())
@@ -28,6 +29,7 @@ Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activ
         kernels::MatmulEpilogue epilogue;
         epilogue.activation = activation;
         if (activation != Activation::none) epilogue.slope_of = slope_of.view();
+        epilogue.stores_slopes = saves_slope(activation, dy.device());
         kernels::matmul(on, rows.view(), weight2.view(), out.view(), epilogue);
     });
     return dz;

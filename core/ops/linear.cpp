@@ -119,6 +119,7 @@ void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Act
         epilogue.activation = activation;
         if (bias.defined()) epilogue.bias = bias.view();
         if (argument.defined()) epilogue.pre = argument.view();
+        epilogue.stores_slopes = saves_slope(activation, x.device());
         kernels::matmul(on, rows.view(), columns.view(), out.view(), epilogue);
     });
 }
@@ -152,8 +153,10 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                    db_dtype](const Grads& dy, Needs needs) -> Grads {
                       const Tensor w = weight, b = bias;
                       const bool again = grad_enabled() && saves_input(activation);
-                      const Tensor dz = activation_backward(kLinear, activation, dy[0],
-                                                            again ? linear(x, w, b) : kept.get());
+                      const Tensor at = again ? linear(x, w, b) : kept.get();
+                      const Tensor dz = !again && saves_slope(activation, dy[0].device())
+                                            ? dy[0] * at
+                                            : activation_backward(kLinear, activation, dy[0], at);
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);
                       defer_parameter_gradients(

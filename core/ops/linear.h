@@ -22,13 +22,18 @@ inline Tensor flatten_rows(const Tensor& x) {
 // Throws DTypeError unless all have one floating dtype.
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
+// Returns whether the activation's derivative is computed from its input (true) or its output.
+bool saves_input(Activation activation);
+// Returns whether write_linear() computes the activation's derivative.
+inline bool saves_slope(Activation activation, Device device) {
+    return saves_input(activation) && device.is_cpu();
+}
+
 // Writes activation(x weight^T + bias) to y without recording. If `pre` is defined, it receives the
-// input of the activation.
+// input of the activation or, if saves_slope() is true, the activation's derivative.
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y);
 
-// Returns whether the activation's derivative is computed from its input (true) or its output.
-bool saves_input(Activation activation);
 // Returns the gradient of the activation's input, given the gradient dy of its output. `kept` is
 // the activation's input if saves_input(activation), else its output.
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,

@@ -15,6 +15,9 @@ struct MatmulEpilogue {
     Activation activation = Activation::none;
     // An optional output with c's shape and dtype, which receives the argument of the activation.
     View pre = {};
+    // If true, `pre` receives activation'(argument) instead, and slope_of contains such derivatives:
+    // in the pass that applies the activation, they cost little. A GPU ignores this member.
+    bool stores_slopes = false;
     // An optional input with c's shape and dtype. If it has data, the product is multiplied by the
     // activation's derivative:
     //     c = (a b + bias + (accumulate ? c : 0)) activation'(slope_of)

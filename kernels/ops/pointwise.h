@@ -48,11 +48,15 @@ template <class T>
 AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
     return x != x;
 }
+// The distribution function of the standard normal distribution, Phi(x).
+template <class T>
+AXLE_HOST_DEVICE T normal_cdf(T x) {
+    return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
+}
 // The derivative of the exact GELU, Phi(x) + x phi(x).
 template <class T>
 AXLE_HOST_DEVICE T gelu_slope(T x) {
-    const T cdf = T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
-    return cdf + x * (T(0.39894228040143267794) * exp(T(-0.5) * x * x));
+    return normal_cdf(x) + x * (T(0.39894228040143267794) * exp(T(-0.5) * x * x));
 }
 
 // These files must be included in this order.

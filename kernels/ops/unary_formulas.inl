@@ -171,7 +171,7 @@ struct Gelu {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     template <class T>
     AXLE_HOST_DEVICE T value(T x) const {
-        return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+        return x * normal_cdf(x);
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T x) const {

@@ -29,6 +29,7 @@ struct TileFinish {
     Activation activation = Activation::none;
     T* pre = nullptr;
     std::int64_t pre_step = 0;
+    bool stores_slopes = false;  // `pre` receives activation'(pre)
     T* out = nullptr;
     std::int64_t out_step = 0;
     // If not null, the results are rounded to bf16 and stored here instead of in `out` and `pre`.
@@ -188,9 +189,9 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
 void stream_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
                  float* out, std::int64_t out_step);
 
-// Computes c[i] *= activation'(slope_of[i]) for n elements. c and slope_of have the given dtype;
-// the computation is in f64 for f64 and in f32 otherwise.
-void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+// Multiplies n elements of c by the slopes of the epilogue: c[i] *= activation'(slope_of[i]). c and
+// slope_of have the given dtype; the computation is in f64 for f64 and in f32 otherwise.
+void multiply_slopes(const MatmulEpilogue& epilogue, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n);
 
 // An operand as lines along the depth: rows of a, or columns of b. The functions that use it get

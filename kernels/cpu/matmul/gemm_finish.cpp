@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 
@@ -29,43 +30,56 @@ HWY_INLINE void store_result(Pack x, BFloat16* to, std::int64_t n) {
     std::copy_n(lanes, n, to);
 }
 
-// Finishes the tile and stores the results in `out` and, unless it is null, `pre`.
-template <class F, class Out>
-HWY_INLINE void finish_rows(F f, const float* tile, std::int64_t tile_step, std::int64_t rows,
+// The argument g of finish_rows() if there is no output `pre`.
+struct NoOutput {};
+
+// Finishes the tile and stores f(v) in `out` and g(v) in `pre`. f and g may share computations.
+template <class F, class G, class Out>
+HWY_INLINE void finish_rows(F f, G g, const float* tile, std::int64_t tile_step, std::int64_t rows,
                             std::int64_t columns, const TileFinish<float>& how, Out* out,
                             Out* pre) {
+    constexpr bool kHasPre = !std::is_same_v<G, NoOutput>;
     for (std::int64_t i = 0; i < rows; ++i, out += how.out_step) {
         const float* sum = tile + i * tile_step;
         const float* add = how.add == nullptr ? nullptr : how.add + i * how.add_step;
-        Out* const argument = pre == nullptr ? nullptr : pre + i * how.pre_step;
         for (std::int64_t j = 0; j < columns; j += Pack::kLanes) {
             const std::int64_t n = columns - j < Pack::kLanes ? columns - j : Pack::kLanes;
             if (n == Pack::kLanes) {
                 Pack v = Pack::load(sum + j);
                 if (add != nullptr) v = v + Pack::load(add + j);
                 if (how.bias != nullptr) v = v + Pack::load(how.bias + j);
-                if (argument != nullptr) store_result(v, argument + j);
+                if constexpr (kHasPre) store_result(g(v), pre + j);
                 store_result(f(v), out + j);
             } else {
                 Pack v = Pack::load(sum + j, n);
                 if (add != nullptr) v = v + Pack::load(add + j, n);
                 if (how.bias != nullptr) v = v + Pack::load(how.bias + j, n);
-                if (argument != nullptr) store_result(v, argument + j, n);
+                if constexpr (kHasPre) store_result(g(v), pre + j, n);
                 store_result(f(v), out + j, n);
             }
         }
+        if constexpr (kHasPre) pre += how.pre_step;
     }
 }
 
 template <class Out>
 void finish(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
             const TileFinish<float>& how, Out* out, Out* pre) {
+    const auto run = [&](auto f, auto g) HWY_ATTR {
+        finish_rows(f, g, tile, tile_step, rows, columns, how, out, pre);
+    };
+    const auto same = [](Pack x) HWY_ATTR { return x; };
     if (how.activation == Activation::none)
-        return finish_rows([](Pack x) HWY_ATTR { return x; }, tile, tile_step, rows, columns, how,
-                           out, pre);
+        return pre == nullptr ? run(same, NoOutput{}) : run(same, same);
     formula::visit_activation(how.activation, [&](auto f) HWY_ATTR {
-        finish_rows([f](Pack x) HWY_ATTR { return f.value(x); }, tile, tile_step, rows, columns,
-                    how, out, pre);
+        const auto value = [f](Pack x) HWY_ATTR { return f.value(x); };
+        const auto slope = [f](Pack x) HWY_ATTR { return f.slope(x); };
+        if (pre == nullptr)
+            run(value, NoOutput{});
+        else if (how.stores_slopes)
+            run(value, slope);
+        else
+            run(value, same);
     });
 }
 
@@ -85,23 +99,27 @@ void stream_f32(const float* tile, std::int64_t tile_step, std::int64_t rows, st
             hn::Stream(hn::Load(d, tile + i * tile_step + j), d, out + i * out_step + j);
 }
 
+// Computes out[i] = x[i] f(at[i]).
 template <class F>
-void slope_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
+HWY_INLINE void product_span(F f, const float* x, const float* at, float* out, std::int64_t n) {
     std::int64_t i = 0;
     // The rows are short, so elements are prefetched less far ahead than in long passes.
     constexpr std::int64_t kAhead = 256;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes) {
         hwy::Prefetch(at + i + kAhead);
-        (Pack::load(x + i) * f.slope(Pack::load(at + i))).store(out + i);
+        (Pack::load(x + i) * f(Pack::load(at + i))).store(out + i);
     }
-    if (i < n)
-        (Pack::load(x + i, n - i) * f.slope(Pack::load(at + i, n - i))).store(out + i, n - i);
+    if (i < n) (Pack::load(x + i, n - i) * f(Pack::load(at + i, n - i))).store(out + i, n - i);
 }
 
+// Computes out[i] = x[i] activation'(at[i]), or x[i] at[i] without an activation.
 void slopes_f32(Activation activation, const float* x, const float* at, float* out,
                 std::int64_t n) {
-    if (activation == Activation::none) return;
-    formula::visit_activation(activation, [&](auto f) HWY_ATTR { slope_span(f, x, at, out, n); });
+    if (activation == Activation::none)
+        return product_span([](Pack v) HWY_ATTR { return v; }, x, at, out, n);
+    formula::visit_activation(activation, [&](auto f) HWY_ATTR {
+        product_span([f](Pack v) HWY_ATTR { return f.slope(v); }, x, at, out, n);
+    });
 }
 
 }  // namespace axle::kernels::HWY_NAMESPACE
@@ -125,8 +143,9 @@ double activate(double x, Activation activation) {
     return formula::visit_activation(activation, [x](auto f) { return f.value(x); });
 }
 
+// Returns activation'(x), or x without an activation.
 double slope_at(Activation activation, double x) {
-    if (activation == Activation::none) return 1;
+    if (activation == Activation::none) return x;
     return formula::visit_activation(activation, [x](auto f) { return f.slope(x); });
 }
 
@@ -140,7 +159,6 @@ void slopes(Activation activation, const double* x, const double* v, double* out
 template <class T>
 void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_stride,
                   const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
-    if (activation == Activation::none) return;
     alignas(64) T c_lanes[kBlock];
     alignas(64) T slope_lanes[kBlock];
     for (std::int64_t i = 0; i < n; i += kBlock) {
@@ -157,10 +175,12 @@ void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_st
 
 }  // namespace
 
-void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
+void multiply_slopes(const MatmulEpilogue& epilogue, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n) {
+    if (epilogue.activation == Activation::none) return;
     const auto row = dtype == DType::f64 ? multiply_row<double> : multiply_row<float>;
-    row(activation, dtype, c, c_stride, slope_of, slope_stride, n);
+    row(epilogue.stores_slopes ? Activation::none : epilogue.activation, dtype, c, c_stride,
+        slope_of, slope_stride, n);
 }
 
 void stream_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
@@ -182,7 +202,8 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
             double v = tile[i * tile_step + j];
             if (how.add != nullptr) v += how.add[i * how.add_step + j];
             if (how.bias != nullptr) v += how.bias[j];
-            if (how.pre != nullptr) how.pre[i * how.pre_step + j] = v;
+            if (how.pre != nullptr)
+                how.pre[i * how.pre_step + j] = how.stores_slopes ? slope_at(how.activation, v) : v;
             how.out[i * how.out_step + j] = activate(v, how.activation);
         }
     }

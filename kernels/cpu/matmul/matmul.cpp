@@ -299,7 +299,7 @@ class Product {
         const ConstView& s = epilogue_.slope_of;
         const std::int64_t c_start = place(c_, r), s_start = place(s, r);
         for (std::int64_t i = 0; i < r.rows; ++i)
-            multiply_slopes(epilogue_.activation, c_.dtype,
+            multiply_slopes(epilogue_, c_.dtype,
                             at(c_.data, c_.dtype, c_start + i * c_.back_stride(2)),
                             c_.back_stride(1), at(s.data, s.dtype, s_start + i * s.back_stride(2)),
                             s.back_stride(1), r.columns);
@@ -325,6 +325,7 @@ class Product {
             how.activation = activation_;
             if (bias_ != nullptr) how.bias = bias_ + part.column;
             if (p.data != nullptr) how.pre = pre, how.pre_step = part.columns;
+            how.stores_slopes = epilogue_.stores_slopes;
         }
         const std::int64_t c_at =
             c_start + part.row * c_.back_stride(2) + part.column * c_.back_stride(1);

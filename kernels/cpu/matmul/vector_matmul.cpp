@@ -145,6 +145,7 @@ void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& 
     how.bias = bias;
     if (epilogue.slope_of.data == nullptr) how.activation = epilogue.activation;
     if (pre_data != nullptr) how.pre = buffer;
+    how.stores_slopes = epilogue.stores_slopes;
     how.out = sums;
     finish_tile<T>(sums, n, 1, n, how);
     if (pre_data != nullptr) store_lanes(buffer, pre_data, c.dtype, pre_stride, n);
@@ -228,7 +229,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                          has_pre ? row_of(pre, m) : nullptr, has_pre ? pre.back_stride(out_dim) : 0,
                          buffer);
             if (s.data != nullptr)
-                multiply_slopes(epilogue.activation, c.dtype, row_of(c, m), c.back_stride(out_dim),
+                multiply_slopes(epilogue, c.dtype, row_of(c, m), c.back_stride(out_dim),
                                 row_of(s, m), s.back_stride(out_dim), n);
         }
     });

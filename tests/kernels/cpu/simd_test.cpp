@@ -2,6 +2,7 @@
 // result. Also tests that results do not depend on the lane, and that partial packs do not access
 // memory beyond their last element.
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -79,6 +80,31 @@ TEST(SimdPacks, ComputeTheSlopeOfGeluWithinTheDocumentedError) {
     unary_slope(cpu, formula::Gelu{}, view_of(slope), view_of(x), view_of(slope));
     for (std::size_t i = 0; i < x.size(); ++i)
         ASSERT_NEAR(slope[i], formula::gelu_slope(double{x[i]}), 3e-7) << x[i];
+}
+
+// The relative error of GELU for x < 0 is that of Phi(x).
+TEST(SimdPacks, ComputeGeluWithinTheDocumentedErrors) {
+    const std::vector<float> x = samples(-9.0f, 9.0f), y = apply(formula::Gelu{}, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const double exact = x[i] * 0.5 * std::erfc(-x[i] * std::sqrt(0.5));
+        ASSERT_NEAR(y[i], exact, 2e-7 * std::fabs(x[i]) + 6e-8 * std::fabs(exact) + 1e-44) << x[i];
+        if (x[i] < 0) {
+            ASSERT_NEAR(y[i], exact, 4e-6 * std::fabs(exact) + 1e-44) << x[i];
+        }
+    }
+}
+
+TEST(SimdPacks, ComputeTheLimitsOfGelu) {
+    EXPECT_EQ(apply(formula::Gelu{}, {0.0f, 100.0f, -100.0f, 1e30f, -1e30f, INFINITY}),
+              (std::vector<float>{0.0f, 100.0f, 0.0f, 1e30f, 0.0f, INFINITY}));
+    EXPECT_TRUE(std::isnan(apply(formula::Gelu{}, {NAN})[0]));
+}
+
+// An underflow would be slow, and the scores of hidden keys are -infinity.
+TEST(SimdPacks, ComputeExpOfMinusInfinityWithoutUnderflow) {
+    std::feclearexcept(FE_ALL_EXCEPT);
+    EXPECT_EQ(apply(formula::Exp{}, {-INFINITY, -1e30f, -104.0f}), std::vector<float>(3));
+    EXPECT_EQ(std::fetestexcept(FE_UNDERFLOW), 0);
 }
 
 TEST(SimdPacks, ComputeTheLimitsOfTheSlopeOfGelu) {
