@@ -1,7 +1,6 @@
 // Tests the activations in the epilogue of products on a CPU: the values, the outputs `pre` with
 // arguments or slopes, and the multiplication by slopes.
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,7 +21,7 @@ class Numbers {
   public:
     Numbers(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed = false)
         : memory_(static_cast<std::size_t>((transposed ? columns : rows) *
-                                           ((transposed ? rows : columns) + 3) * size_of(dtype))) {
+                                           ((transposed ? rows : columns) + 3))) {
         view_.data = memory_.data(), view_.dtype = dtype, view_.ndim = 2;
         view_.shape[0] = rows, view_.shape[1] = columns;
         view_.stride[0] = transposed ? 1 : columns + 3;
@@ -45,7 +44,7 @@ class Numbers {
     }
 
   private:
-    std::vector<std::byte> memory_;
+    std::vector<double> memory_;  // 8 bytes for each number of any dtype
     View view_;
 };
 
