@@ -56,6 +56,7 @@ TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesWithoutACopy) {
         const std::vector<Tensor> x = heads_of(projection);
         std::vector<const void*> seen;
         std::vector<autograd::HookHandle> hooks;
+        hooks.reserve(x.size());
         for (const Tensor& part : x)
             hooks.push_back(autograd::register_hook(part, [&](const Tensor& gradient) {
                 seen.push_back(gradient.raw_data());
@@ -70,6 +71,7 @@ TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesWithoutACopy) {
             EXPECT_TRUE(std::ranges::count(seen, start + column)) << column;
 
         std::vector<Tensor> copies;
+        copies.reserve(x.size());
         for (const Tensor& part : x)
             copies.push_back(part.detach().contiguous().set_requires_grad());
         const Tensor same =

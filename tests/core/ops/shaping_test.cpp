@@ -33,7 +33,8 @@ TEST(Unfold, AddsGradientsOfOverlappingWindows) {
 }
 
 // Returns the gradient of x, given the gradients of its slices [2, 1], [2, 2] and [2, 1].
-Tensor gradient_of_split(const std::vector<Tensor>& gradients, std::vector<std::int64_t> order) {
+Tensor gradient_of_split(const std::vector<Tensor>& gradients,
+                         const std::vector<std::int64_t>& order) {
     const Tensor x = zeros({2, 4}, {.requires_grad = true});
     std::vector<Tensor> parts = split(x, {1, 2, 1}, 1), roots, given;
     for (const std::int64_t i : order) {
