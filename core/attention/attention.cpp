@@ -111,7 +111,9 @@ AttentionGradients empty_slices(const Tensor& q, const Tensor& k, const Tensor& 
 }
 
 AttentionGradients empty_gradients(const Tensor& q, const Tensor& k, const Tensor& v, Needs needs) {
-    if (needs[0] && needs[1] && needs[2] && are_slices(q, k, v)) return empty_slices(q, k, v);
+    // On a GPU, the plans of cuDNN are checked with the layouts of empty_gradient().
+    if (q.device().is_cpu() && needs[0] && needs[1] && needs[2] && are_slices(q, k, v))
+        return empty_slices(q, k, v);
     return {.q = needs[0] ? empty_gradient(q) : Tensor(),
             .k = needs[1] ? empty_gradient(k) : Tensor(),
             .v = needs[2] ? empty_gradient(v) : Tensor()};

@@ -24,7 +24,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
 
 // Returns whether the activation's derivative is computed from its input (true) or its output.
 bool saves_input(Activation activation);
-// Returns whether write_linear() computes the activation's derivative.
+// Returns whether write_linear() stores the activation's derivative instead of its input.
 inline bool saves_slope(Activation activation, Device device) {
     return saves_input(activation) && device.is_cpu();
 }

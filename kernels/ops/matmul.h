@@ -15,14 +15,15 @@ struct MatmulEpilogue {
     Activation activation = Activation::none;
     // An optional output with c's shape and dtype, which receives the argument of the activation.
     View pre = {};
-    // If true, `pre` receives activation'(argument) instead, and slope_of contains such derivatives:
-    // in the pass that applies the activation, they cost little. A GPU ignores this member.
+    // If true, `pre` receives the derivative activation'(argument) instead, which costs little in
+    // the pass that applies the activation, and slope_of contains such derivatives. Only for a CPU:
+    // with Cuda, matmul() throws ValueError.
     bool stores_slopes = false;
     // An optional input with c's shape and dtype. If it has data, the product is multiplied by the
     // activation's derivative:
     //     c = (a b + bias + (accumulate ? c : 0)) activation'(slope_of)
-    // slope_of contains the arguments of the activation, or its results if the activation is relu.
-    // It cannot be combined with `pre` and must not overlap c.
+    // Unless stores_slopes is true, slope_of contains the arguments of the activation, or its
+    // results if the activation is relu. It cannot be combined with `pre` and must not overlap c.
     ConstView slope_of = {};
     // A hint: c is not read soon. A CPU then writes a large f32 c without reading it into the
     // caches first, if the epilogue has no other members.

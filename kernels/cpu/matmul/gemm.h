@@ -189,8 +189,9 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
 void stream_tile(const float* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
                  float* out, std::int64_t out_step);
 
-// Multiplies n elements of c by the slopes of the epilogue: c[i] *= activation'(slope_of[i]). c and
-// slope_of have the given dtype; the computation is in f64 for f64 and in f32 otherwise.
+// Multiplies n elements of c by the slopes of the epilogue: c[i] *= activation'(slope_of[i]), or
+// slope_of[i] if stores_slopes is true. c and slope_of have the given dtype; the computation is in
+// f64 for f64 and in f32 otherwise.
 void multiply_slopes(const MatmulEpilogue& epilogue, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n);
 

@@ -144,7 +144,7 @@ double activate(double x, Activation activation) {
 }
 
 // Returns activation'(x), or x without an activation.
-double slope_at(Activation activation, double x) {
+double slope_or_self(Activation activation, double x) {
     if (activation == Activation::none) return x;
     return formula::visit_activation(activation, [x](auto f) { return f.slope(x); });
 }
@@ -153,7 +153,7 @@ void slopes(Activation activation, const float* x, const float* v, float* out, s
     AXLE_CALL(slopes_f32)(activation, x, v, out, n);
 }
 void slopes(Activation activation, const double* x, const double* v, double* out, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * slope_at(activation, v[i]);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * slope_or_self(activation, v[i]);
 }
 
 template <class T>
@@ -203,7 +203,8 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
             if (how.add != nullptr) v += how.add[i * how.add_step + j];
             if (how.bias != nullptr) v += how.bias[j];
             if (how.pre != nullptr)
-                how.pre[i * how.pre_step + j] = how.stores_slopes ? slope_at(how.activation, v) : v;
+                how.pre[i * how.pre_step + j] =
+                    how.stores_slopes ? slope_or_self(how.activation, v) : v;
             how.out[i * how.out_step + j] = activate(v, how.activation);
         }
     }

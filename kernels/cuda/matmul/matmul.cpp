@@ -18,6 +18,7 @@
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul/simt_matmul.h"
 #include "kernels/cuda/visit.cuh"
+#include "kernels/error.h"
 #include "kernels/ops/pointwise.h"
 #include "kernels/walk.h"
 
@@ -238,6 +239,7 @@ void matmul_by_copy(Cuda& on, const ConstView& a, const ConstView& b, const View
 }  // namespace
 
 void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue) {
+    if (epilogue.stores_slopes) throw ValueError("matmul: stores_slopes is not supported on a GPU");
     if (c.numel() == 0) return;
     if (!multiplies(a, c)) return simt_matmul(on, a, b, c, epilogue);
 

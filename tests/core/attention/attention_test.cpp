@@ -82,10 +82,10 @@ TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesWithoutACopy) {
     }
 }
 
-TEST(ScaledDotProductAttention, JoinsTheGradientsOfSlicesInAnotherOrder) {
+TEST(ScaledDotProductAttention, CopiesTheGradientsOfSlicesInAnotherOrder) {
     const Tensor projection = randn({2, 9, 128}).set_requires_grad();
     const std::vector<Tensor> x = heads_of(projection);
-    // The first slice is v, and q has half of the heads.
+    // The first slice is q's in the test above. Here, a half of its heads is v.
     const Tensor y = scaled_dot_product_attention(x[1], x[2], narrow(x[0], 1, 0, 2));
     const Tensor dy = randn(y.shape());
     const Tensor gradient = autograd::grad({y}, {projection}, {dy})[0];

@@ -1,6 +1,8 @@
 // Compares feed_forward with the two calls of linear that it replaces, and counts the tensors that
 // it saves.
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/autocast.h"
@@ -67,6 +69,40 @@ TEST(FeedForward, EqualsTwoLinearsUnderAutocast) {
     const AutocastGuard scope(bf16);
     for (const Activation activation : kActivations)
         expect_bits_of_two_linears({{2, 9, 17}, 67, 5, f32}, activation);
+}
+
+// Returns the tensors of y's shape that are saved for backward while `compute` computes y.
+std::vector<Tensor> saved_like_result(const std::function<Tensor()>& compute) {
+    std::vector<Tensor> all;
+    const SavedTensorHooksGuard hooks({.pack =
+                                           [&](const Tensor& t) {
+                                               all.push_back(t);
+                                               return std::make_shared<Tensor>(t);
+                                           },
+                                       .unpack =
+                                           [](const std::shared_ptr<void>& form) {
+                                               return *static_cast<const Tensor*>(form.get());
+                                           }});
+    const Shape shape = compute().shape();
+    std::erase_if(all, [&](const Tensor& t) { return !t.defined() || t.shape() != shape; });
+    return all;
+}
+
+TEST(Linear, SavesTheSlopeOfTheActivationOnACpu) {
+    const Layers layers({6, 4}, 9, 5, f64);
+    for (const auto& [activation, apply] :
+         {std::pair(
+              Activation::gelu, +[](const Tensor& x) { return gelu(x); }),
+          std::pair(
+              Activation::silu, +[](const Tensor& x) { return silu(x); })}) {
+        const std::vector<Tensor> kept = saved_like_result(
+            [&] { return linear(layers.x, layers.weight1, layers.bias1, activation); });
+        ASSERT_EQ(kept.size(), 1u);
+        const Tensor at =
+            linear(layers.x, layers.weight1, layers.bias1).detach().set_requires_grad();
+        const Tensor slope = autograd::grad({sum(apply(at))}, {at})[0];
+        EXPECT_TRUE(allclose(kept[0], slope)) << static_cast<int>(activation);
+    }
 }
 
 // Returns how many tensors of the hidden layer's shape are saved for backward.

@@ -65,10 +65,21 @@ TEST(Split, CopiesGradientsThatAreNotConsecutiveSlices) {
     EXPECT_EQ(gradient_of_split(wider, {0, 1, 2}).to_vector(), (Values{0, 1, 2, 3, 5, 6, 7, 8}));
 }
 
+TEST(Split, RecordsTheGradientOfSlices) {
+    const Tensor x = ones({2, 4}, {.requires_grad = true});
+    const std::vector<Tensor> parts = split(x, {1, 3}, 1);
+    const Tensor whole = arange(8, {f32}).reshape({2, 4}).set_requires_grad();
+    const std::vector<Tensor> slices = split(whole, {1, 3}, 1);
+    const Tensor dx = autograd::grad(parts, {x}, slices, {.create_graph = true})[0];
+    const Tensor second = autograd::grad({sum(dx * dx)}, {whole})[0];
+    EXPECT_EQ(second.to_vector(), (whole.detach() * 2).to_vector());
+}
+
 // The gradient of the sum of both halves is accumulated in place, but not in the tensors of hooks.
 TEST(Split, DoesNotChangeTheGradientsOfThePartsThatHooksKeep) {
     const Tensor x = zeros({2, 4}, {.requires_grad = true});
     const Tensor y = x * 1;
+    const Tensor total = sum(y);  // recorded first, so that its gradient is added to the joined one
     const std::vector<Tensor> parts = split(y, {2, 2}, 1);
     std::vector<Tensor> kept;
     const auto keep = [&](const Tensor& gradient) {
@@ -78,7 +89,7 @@ TEST(Split, DoesNotChangeTheGradientsOfThePartsThatHooksKeep) {
     const auto first = autograd::register_hook(parts[0], keep);
     const auto second = autograd::register_hook(parts[1], keep);
     const std::vector<Tensor> slices = split(arange(8, {f32}).reshape({2, 4}), {2, 2}, 1);
-    autograd::backward({parts[0], parts[1], sum(y)}, {slices[0], slices[1], Tensor()});
+    autograd::backward({parts[0], parts[1], total}, {slices[0], slices[1], Tensor()});
     EXPECT_EQ(x.grad().to_vector(), (Values{1, 2, 3, 4, 5, 6, 7, 8}));
     ASSERT_EQ(kept.size(), 2u);
     for (const Tensor& gradient : kept)
