@@ -104,8 +104,8 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
               BackwardOptions options = {});
 
 // Returns the gradients with respect to `inputs`, one per input, without changing grad() of any
-// tensor. The gradient of an unreachable input is an undefined Tensor. Results can share memory with
-// each other and with `gradients`: clone() a result before you change it in place. backward()
+// tensor. The gradient of an unreachable input is an undefined Tensor. Results can share memory
+// with each other and with `gradients`: clone() a result before you change it in place. backward()
 // documents the errors; `outputs` and `gradients` correspond to its roots and gradients.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
