@@ -189,8 +189,8 @@ HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
 
 // Returns e^x within 1.1 ulp. x = n ln 2 + r, with ln 2 split into two parts; e^r is the minimax
 // polynomial of Cephes' expf on [-ln2/2, ln2/2]. If x <= -104, 0 is scaled instead of e^r. (The
-// scores of hidden keys are -infinity, and a result that underflows takes more than 100 cycles on
-// Intel CPUs.)
+// scores of hidden keys are -infinity, and a result that underflows is slow on Intel CPUs, because
+// microcode computes it.)
 HWY_INLINE Pack exp(Pack x) {
     const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
     const Pack n = rint(clamped * Pack(1.44269504088896341f));

@@ -7,8 +7,10 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/pointwise.h"
+#include "kernels/walk.h"
 
 namespace axle::kernels {
 namespace {
@@ -31,19 +33,18 @@ class Numbers {
     }
     View view() { return view_; }
     void set(std::int64_t i, std::int64_t j, double x) {
-        const std::int64_t at = i * view_.stride[0] + j * view_.stride[1];
-        if (view_.dtype == DType::f64) view_.as<double>()[at] = x;
-        if (view_.dtype == DType::f32) view_.as<float>()[at] = static_cast<float>(x);
-        if (view_.dtype == DType::bf16) view_.as<BFloat16>()[at] = BFloat16(static_cast<float>(x));
+        store_lanes<double>(&x, address(i, j), view_.dtype, 1, 1);
     }
     double get(std::int64_t i, std::int64_t j) const {
-        const std::int64_t at = i * view_.stride[0] + j * view_.stride[1];
-        if (view_.dtype == DType::f64) return view_.as<double>()[at];
-        return view_.dtype == DType::f32 ? view_.as<float>()[at]
-                                         : static_cast<float>(view_.as<BFloat16>()[at]);
+        double x;
+        return *load_lanes<double>(address(i, j), view_.dtype, 1, 1, &x);
     }
 
   private:
+    void* address(std::int64_t i, std::int64_t j) const {
+        return at(view_.data, view_.dtype, i * view_.stride[0] + j * view_.stride[1]);
+    }
+
     std::vector<double> memory_;  // 8 bytes for each number of any dtype
     View view_;
 };
@@ -88,12 +89,13 @@ constexpr Case kCases[] = {
     {DType::f32, 37, 53, false}, {DType::f32, 37, 53, true},   {DType::f32, 1, 40, false},
     {DType::f32, 40, 1, false},  {DType::f32, 3, 70, false},   {DType::f64, 20, 33, false},
     {DType::f64, 1, 33, true},   {DType::bf16, 37, 53, false}, {DType::bf16, 37, 53, true},
-    {DType::bf16, 1, 40, false},
+    {DType::bf16, 1, 40, false}, {DType::f16, 37, 53, false},
 };
 constexpr Activation kActivations[] = {Activation::gelu, Activation::gelu_tanh, Activation::silu};
 
 double tolerance(DType dtype, double expected) {
     if (dtype == DType::bf16) return 1e-6 + 0x1p-8 * std::abs(expected);
+    if (dtype == DType::f16) return 1e-6 + 0x1p-11 * std::abs(expected);
     return dtype == DType::f32 ? 1e-6 : 1e-14;
 }
 
